@@ -1,0 +1,1 @@
+//! What the machine offers: CPUs, limits, file systems; preflight checks with remedies.

@@ -1,0 +1,1 @@
+//! One shard: listener, connections, one file per API, wiring of the rooms below.

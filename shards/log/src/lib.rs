@@ -1,0 +1,1 @@
+//! One partition's log: segments, indexes, appender, cache, recovery, retention.

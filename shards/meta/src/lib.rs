@@ -1,0 +1,1 @@
+//! Cluster metadata: image, deltas, controller managers and the configuration registry.

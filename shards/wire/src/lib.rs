@@ -1,0 +1,1 @@
+//! The Kafka protocol: framing, generated codec, record batches, compression, error codes.
