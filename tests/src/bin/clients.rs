@@ -1,0 +1,216 @@
+//! Runs every client family's program against one broker and counts the scenarios.
+//!
+//! Starts the broker (unless `--bootstrap` names one that runs), builds and runs the families one
+//! after the other, and ends on the line `N passed, N failed`.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Parser, ValueEnum};
+use corelane_tests::families::{FAMILIES, Family, Outcome, SCENARIOS};
+use corelane_tests::{Broker, BrokerOptions, Error, Result, Target};
+
+/// Run real Kafka clients against Corelane or Apache Kafka.
+///
+/// Example: cargo run -p corelane-tests --bin clients -- --against kafka --only java
+#[derive(Parser)]
+#[command(name = "clients", version)]
+struct Arguments {
+    /// Which broker to start.
+    #[arg(long, value_enum, default_value_t = Against::Corelane)]
+    against: Against,
+    /// Use a broker that already runs, at HOST:PORT, instead of starting one.
+    #[arg(long)]
+    bootstrap: Option<String>,
+    /// That broker's data directory; without it the scenarios that read files fail.
+    #[arg(long, requires = "bootstrap", default_value = "")]
+    data_dir: String,
+    /// Families to run, separated by commas [default: all].
+    #[arg(long, value_delimiter = ',', value_parser = FAMILIES)]
+    only: Vec<String>,
+    /// One scenario to run in each family that has it.
+    #[arg(long, value_parser = SCENARIOS)]
+    scenario: Option<String>,
+    /// A family whose toolchain is missing is a failure, not skipped.
+    #[arg(long)]
+    require_all: bool,
+    /// A broker setting under Kafka's own name, KEY=VALUE; may be repeated.
+    #[arg(long = "set", value_parser = key_value)]
+    settings: Vec<(String, String)>,
+    /// Leave the broker's data and log on disk.
+    #[arg(long)]
+    keep: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Against {
+    Corelane,
+    Kafka,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut runner = match Runner::start(&arguments) {
+        Ok(runner) => runner,
+        Err(error) => {
+            eprintln!("clients: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    for name in FAMILIES {
+        if arguments.only.is_empty() || arguments.only.iter().any(|only| only == name) {
+            runner.family(&Family::named(name));
+        }
+    }
+    runner.finish()
+}
+
+struct Runner<'a> {
+    arguments: &'a Arguments,
+    broker: Option<Broker>,
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+}
+
+impl<'a> Runner<'a> {
+    fn start(arguments: &'a Arguments) -> Result<Self> {
+        let broker = match &arguments.bootstrap {
+            Some(_) => None,
+            None => Some(Broker::start_new(BrokerOptions {
+                settings: arguments.settings.clone(),
+                ..BrokerOptions::new(match arguments.against {
+                    Against::Corelane => Target::Corelane,
+                    Against::Kafka => Target::ApacheKafka,
+                })
+            })?),
+        };
+        Ok(Self { arguments, broker, passed: 0, failed: 0, skipped: 0 })
+    }
+
+    fn family(&mut self, family: &Family) {
+        let began = Instant::now();
+        let listed = match self.build(family) {
+            Some(listed) => listed,
+            None => return,
+        };
+        let built = began.elapsed();
+        let only = self.arguments.scenario.as_deref();
+        let expected: Vec<String> =
+            listed.into_iter().filter(|name| only.is_none_or(|only| only == name)).collect();
+        if expected.is_empty() {
+            return;
+        }
+        let (bootstrap, data_dir) = self.broker_address();
+        let began = Instant::now();
+        let ran = family.run((&bootstrap, &data_dir), only, &expected, |outcome| {
+            self.count(&family.name, &outcome);
+        });
+        if let Err(error) = ran {
+            self.fail(&family.name, &error.to_string());
+        }
+        self.check_broker(&family.name);
+        let ran = began.elapsed().as_secs_f32();
+        println!("# {}: built in {:.1} s, ran {ran:.1} s", family.name, built.as_secs_f32());
+    }
+
+    /// The scenarios of a family, or none if it cannot run at all, which is counted here.
+    fn build(&mut self, family: &Family) -> Option<Vec<String>> {
+        if !family.exists() {
+            self.fail(&family.name, "tests/clients has no such program");
+            return None;
+        }
+        match family.build() {
+            Ok(listed) => {
+                if let Some(odd) = listed.iter().find(|name| !SCENARIOS.contains(&name.as_str())) {
+                    self.fail(&family.name, &format!("lists {odd}, which is no scenario"));
+                }
+                Some(listed)
+            }
+            Err(Error::Missing(remedy)) if !self.arguments.require_all => {
+                self.skipped += 1;
+                println!("skipped   {}: {remedy}", family.name);
+                None
+            }
+            Err(error) => {
+                self.fail(&family.name, &error.to_string());
+                None
+            }
+        }
+    }
+
+    fn broker_address(&self) -> (String, String) {
+        match &self.broker {
+            Some(broker) => (broker.bootstrap(), broker.data_dir().display().to_string()),
+            None => (
+                self.arguments.bootstrap.clone().unwrap_or_default(),
+                self.arguments.data_dir.clone(),
+            ),
+        }
+    }
+
+    /// A broker that died fails the family it died under, and is started again for the next.
+    fn check_broker(&mut self, family: &str) {
+        let Some(broker) = &mut self.broker else { return };
+        if broker.alive() {
+            return;
+        }
+        let tail = broker.log_tail();
+        let again = broker.start();
+        self.fail(family, &format!("the broker died; its last lines:\n{tail}"));
+        if let Err(error) = again {
+            self.fail(family, &format!("the broker does not start again: {error}"));
+        }
+    }
+
+    fn count(&mut self, family: &str, outcome: &Outcome) {
+        match &outcome.failure {
+            None => {
+                self.passed += 1;
+                println!("ok        {family} {}", outcome.scenario);
+            }
+            Some(reason) => {
+                self.failed += 1;
+                println!("NOT OK    {family} {}: {reason}", outcome.scenario);
+            }
+        }
+    }
+
+    fn fail(&mut self, family: &str, reason: &str) {
+        self.failed += 1;
+        println!("NOT OK    {family}: {reason}");
+    }
+
+    fn finish(mut self) -> ExitCode {
+        if let Some(mut broker) = self.broker.take() {
+            match broker.stop() {
+                Ok(Some(status)) if clean(self.arguments.against, status) => {}
+                Ok(status) => self.fail("broker", &format!("ended uncleanly: {status:?}")),
+                Err(error) => self.fail("broker", &error.to_string()),
+            }
+            if self.arguments.keep {
+                println!("# kept {}", broker.keep().display());
+            }
+        }
+        let skipped = match self.skipped {
+            0 => String::new(),
+            families => format!(", {families} skipped"),
+        };
+        println!("{} passed, {} failed{skipped}", self.passed, self.failed);
+        if self.failed == 0 && self.passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// A JVM that ends on SIGTERM reports 143; Corelane's clean shutdown is 0.
+fn clean(against: Against, status: std::process::ExitStatus) -> bool {
+    match against {
+        Against::Corelane => status.success(),
+        Against::Kafka => status.code() == Some(143) || status.success(),
+    }
+}
+
+fn key_value(text: &str) -> std::result::Result<(String, String), String> {
+    text.split_once('=')
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .ok_or_else(|| format!("{text}: write KEY=VALUE"))
+}

@@ -1,0 +1,295 @@
+//! A broker process on its own folder and free ports: Corelane or Apache Kafka, by one flag.
+//!
+//! Owns the child process and, unless one was given, the temporary data directory. Dropping a
+//! `Broker` kills its process; `stop` ends it cleanly and keeps the data, `start` runs it again.
+//! What the broker prints goes to `broker.log` in its folder.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::repository::{corelane_binary, temporary_folder};
+use crate::{Error, Result, kafka, probe};
+
+const READY_WITHIN: Duration = Duration::from_secs(90);
+const STOPPED_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Below Linux's ephemeral ports (32768 and up), so that no outgoing connection takes one.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+const LOG_TAIL_LINES: usize = 30;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Corelane,
+    ApacheKafka,
+}
+
+impl Target {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Corelane => "Corelane",
+            Self::ApacheKafka => "Apache Kafka",
+        }
+    }
+
+    /// How many consecutive ports it listens on: one per shard; or the broker's and the
+    /// controller's.
+    fn ports(self, shards: u16) -> u16 {
+        match self {
+            Self::Corelane => shards,
+            Self::ApacheKafka => 2,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct BrokerOptions {
+    pub target: Target,
+    /// Shards of Corelane. Apache Kafka has one node whatever this says.
+    pub shards: u16,
+    /// Broker settings under Kafka's own names, on top of the defaults.
+    pub settings: Vec<(String, String)>,
+    /// Corelane's other `serve` flags, as they are. Apache Kafka ignores them.
+    pub flags: Vec<String>,
+}
+
+impl BrokerOptions {
+    pub fn new(target: Target) -> Self {
+        Self { target, shards: 4, settings: Vec::new(), flags: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl ToString) -> Self {
+        self.settings.push((key.to_owned(), value.to_string()));
+        self
+    }
+}
+
+#[derive(Debug)]
+pub struct Broker {
+    options: BrokerOptions,
+    folder: tempfile::TempDir,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl Broker {
+    /// Starts a broker on an empty data directory and waits until it answers.
+    pub fn start_new(options: BrokerOptions) -> Result<Self> {
+        let port = free_ports(options.target.ports(options.shards))?;
+        let folder = temporary_folder("broker-")?;
+        let mut broker = Self { options, folder, port, child: None };
+        broker.start()?;
+        Ok(broker)
+    }
+
+    /// Starts the broker again on its data and ports, after `stop` or `kill`.
+    pub fn start(&mut self) -> Result<()> {
+        assert!(self.child.is_none(), "start of a broker that runs");
+        match self.options.target {
+            Target::Corelane => self.start_corelane(),
+            Target::ApacheKafka => self.start_kafka(),
+        }
+    }
+
+    /// `HOST:PORT` for clients; of Corelane, the first shard's.
+    pub fn bootstrap(&self) -> String {
+        self.address().to_string()
+    }
+
+    /// The directory that holds the `<topic>-<partition>` folders.
+    pub fn data_dir(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    pub fn log_file(&self) -> PathBuf {
+        self.folder.path().join("broker.log")
+    }
+
+    /// The process id while the broker runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Whether the process is still there. A dead one can be started again.
+    pub fn alive(&mut self) -> bool {
+        match self.child.as_mut().map(Child::try_wait) {
+            Some(Ok(None)) => true,
+            _ => {
+                self.child = None;
+                false
+            }
+        }
+    }
+
+    /// SIGTERM, and waits for the clean end.
+    pub fn stop(&mut self) -> Result<Option<ExitStatus>> {
+        let Some(mut child) = self.child.take() else { return Ok(None) };
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            // An error means that the process is already gone, which the wait below sees.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + STOPPED_WITHIN;
+        while Instant::now() < deadline {
+            if let Some(status) = child.try_wait().map_err(Error::io("wait for the broker"))? {
+                return Ok(Some(status));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        end(&mut child);
+        Err(Error::NotStopped { target: self.options.target.name(), after: STOPPED_WITHIN })
+    }
+
+    /// SIGKILL: what a crash of the process looks like.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            end(&mut child);
+        }
+    }
+
+    /// The last lines of the broker's log, for a failure's report.
+    pub fn log_tail(&self) -> String {
+        let bytes = std::fs::read(self.log_file()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+    }
+
+    /// Keeps the data and log on disk after the broker is gone, and says where.
+    pub fn keep(mut self) -> PathBuf {
+        self.kill();
+        let path = self.folder.path().to_path_buf();
+        self.folder.disable_cleanup(true);
+        path
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    fn start_corelane(&mut self) -> Result<()> {
+        let mut command = Command::new(corelane_binary()?);
+        command.arg("serve").arg("--data-dir").arg(self.data_dir());
+        command.args(["--listen", &self.bootstrap()]);
+        command.args(["--shards", &self.options.shards.to_string()]);
+        for (key, value) in &self.options.settings {
+            command.args(["--set", &format!("{key}={value}")]);
+        }
+        command.args(&self.options.flags);
+        let mut log = self.open_log()?;
+        let errors = log.try_clone().map_err(Error::io("share broker.log"))?;
+        self.spawn(command.stdout(Stdio::piped()).stderr(errors))?;
+        let said_ready = Arc::new(AtomicBool::new(false));
+        if let Some(stdout) = self.child.as_mut().and_then(|child| child.stdout.take()) {
+            let said_ready = Arc::clone(&said_ready);
+            // Ends when the broker closes its stdout.
+            std::thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(std::io::Result::ok) {
+                    // The log is for people; a full disk must not stop the reading.
+                    let _ = writeln!(log, "{line}");
+                    if line.trim() == "ready" {
+                        said_ready.store(true, Ordering::Release);
+                    }
+                }
+            });
+        }
+        self.wait_until(|_| said_ready.load(Ordering::Acquire))
+    }
+
+    fn start_kafka(&mut self) -> Result<()> {
+        let folder = self.folder.path();
+        let mut command = kafka::prepare(folder, &self.data_dir(), self.port, &self.options)?;
+        let log = self.open_log()?;
+        let errors = log.try_clone().map_err(Error::io("share broker.log"))?;
+        self.spawn(command.stdout(log).stderr(errors))?;
+        self.wait_until(|broker| probe::answers(broker.address()))
+    }
+
+    fn open_log(&self) -> Result<File> {
+        let path = self.log_file();
+        File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(Error::io(format!("open {}", path.display())))
+    }
+
+    fn spawn(&mut self, command: &mut Command) -> Result<()> {
+        let what = format!("start {}", Path::new(command.get_program()).display());
+        self.child = Some(command.stdin(Stdio::null()).spawn().map_err(Error::io(what))?);
+        Ok(())
+    }
+
+    fn wait_until(&mut self, ready: impl Fn(&Self) -> bool) -> Result<()> {
+        let target = self.options.target.name();
+        let deadline = Instant::now() + READY_WITHIN;
+        while Instant::now() < deadline {
+            if ready(self) {
+                return Ok(());
+            }
+            let ended = match self.child.as_mut() {
+                Some(child) => child.try_wait().map_err(Error::io("wait for the broker"))?,
+                None => None,
+            };
+            if let Some(status) = ended {
+                self.child = None;
+                let (log, tail) = (self.log_file(), self.log_tail());
+                return Err(Error::Died { target, status, log, tail });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.kill();
+        let (log, tail) = (self.log_file(), self.log_tail());
+        Err(Error::NotReady { target, after: READY_WITHIN, log, tail })
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// SIGKILL and reap. Errors mean that it is already gone.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The first of `count` consecutive ports that nobody listens on right now. The start differs
+/// per process, so that suites running side by side rarely try the same ones.
+fn free_ports(count: u16) -> Result<u16> {
+    let span = PORTS.end - PORTS.start - count;
+    let from = u16::try_from(u64::from(std::process::id()) * 97 % u64::from(span)).unwrap_or(0);
+    (0..span / count)
+        .map(|step| {
+            PORTS.start
+                + ((u32::from(from) + u32::from(step) * u32::from(count)) % u32::from(span)) as u16
+        })
+        .find(|base| {
+            let open = |offset| TcpListener::bind((Ipv4Addr::LOCALHOST, base + offset));
+            // All of them are held until the last is known to be free.
+            (0..count).map(open).collect::<std::io::Result<Vec<_>>>().is_ok()
+        })
+        .ok_or(Error::NoPorts { count })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_ports_skip_one_that_is_taken() {
+        let base = free_ports(4).unwrap();
+        let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 2)).unwrap();
+        let other = free_ports(4).unwrap();
+        assert!(other + 3 < base + 2 || other > base + 2, "{other} overlaps {base}");
+    }
+}
