@@ -1,1 +1,41 @@
-//! What the machine offers: CPUs, limits, file systems; preflight checks with remedies.
+//! What the machine offers to one Corelane process, and whether that is enough.
+//!
+//! Owns: the facts (usable CPUs, memory, limits, file systems, ports, the io_uring switch) and the
+//! preflight list built from them. Lives on the main thread, before any shard runs, so plain
+//! blocking calls are right here. Never: names another crate of ours, starts a ring, keeps state.
+
+#![forbid(unsafe_code)]
+
+mod cgroup;
+mod cpu;
+mod directory;
+mod io_uring;
+mod limits;
+mod memory;
+mod port;
+mod preflight;
+mod size;
+
+pub use cpu::{Cpus, usable_cpus};
+pub use directory::{DirectIo, Directory, inspect_directory};
+pub use io_uring::{IoUringSwitch, io_uring_switch};
+pub use limits::{Limit, Resource, limit, raise_to_hard};
+pub use memory::{Memory, memory};
+pub use port::{PortState, port_state};
+pub use preflight::{Check, Preflight, Status, preflight};
+pub use size::{SizeError, format_size, parse_size};
+
+use std::path::PathBuf;
+
+/// What could not be found out about the machine.
+#[derive(Debug, thiserror::Error)]
+pub enum HardwareError {
+    #[error("cannot read the CPU affinity of this process: {0}")]
+    Affinity(std::io::Error),
+    #[error("this process may run on no CPU at all; widen its cpuset or affinity mask")]
+    NoCpu,
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{path} does not say how much memory there is")]
+    NoMemoryTotal { path: PathBuf },
+}
