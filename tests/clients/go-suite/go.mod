@@ -1,0 +1,3 @@
+module corelane/clients/suite
+
+go 1.26.0
