@@ -11,6 +11,14 @@
 //! The decompressed size is nowhere declared in a batch, so every reader is given a limit and
 //! stops there.
 
+mod gzip;
+mod lz4;
+mod snappy;
+mod stream;
+mod zstd;
+
+pub use stream::Decoder;
+
 use super::BatchError;
 use std::fmt;
 
@@ -73,18 +81,72 @@ impl fmt::Display for Codec {
 }
 
 /// Compresses a block; `level` as in `compression.*.level`, `None` for Kafka's default.
-pub fn compress(codec: Codec, _level: Option<i32>, data: &[u8]) -> Result<Vec<u8>, BatchError> {
-    match codec {
-        Codec::None => Ok(data.to_vec()),
-        codec => Err(BatchError::Compress { codec, reason: "not supported yet".to_owned() }),
+///
+/// LZ4 and snappy have one level here: what any level writes is read by every client.
+pub fn compress(codec: Codec, level: Option<i32>, data: &[u8]) -> Result<Vec<u8>, BatchError> {
+    let written = match codec {
+        Codec::None => return Ok(data.to_vec()),
+        Codec::Gzip => gzip::compress(level, data),
+        Codec::Snappy => snappy::compress(data),
+        Codec::Lz4 => lz4::compress(data),
+        Codec::Zstd => zstd::compress(level, data),
+    };
+    written.map_err(|reason| BatchError::Compress { codec, reason })
+}
+
+/// Decompresses a block into at most `limit` bytes; never allocates more than that, and the
+/// codec's own state.
+pub fn decompress(codec: Codec, data: &[u8], limit: usize) -> Result<Vec<u8>, BatchError> {
+    let read = match codec {
+        Codec::None if data.len() <= limit => return Ok(data.to_vec()),
+        Codec::None => Err(Fault::TooLarge),
+        Codec::Gzip => gzip::decompress(data, limit),
+        Codec::Snappy => snappy::Blocks::new(data).and_then(|blocks| all_blocks(blocks, limit)),
+        Codec::Lz4 => lz4::Blocks::new(data).and_then(|blocks| all_blocks(blocks, limit)),
+        Codec::Zstd => zstd::decompress(data, limit),
+    };
+    read.map_err(|fault| fault.of(codec, limit))
+}
+
+/// What stops a reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fault {
+    TooLarge,
+    Bad(String),
+}
+
+impl Fault {
+    fn bad(reason: impl fmt::Display) -> Self {
+        Fault::Bad(reason.to_string())
+    }
+
+    fn of(self, codec: Codec, limit: usize) -> BatchError {
+        match self {
+            Fault::TooLarge => BatchError::TooLarge { limit },
+            Fault::Bad(reason) => BatchError::Decompress { codec, reason },
+        }
     }
 }
 
-/// Decompresses a block into at most `limit` bytes.
-pub fn decompress(codec: Codec, data: &[u8], limit: usize) -> Result<Vec<u8>, BatchError> {
-    match codec {
-        Codec::None if data.len() <= limit => Ok(data.to_vec()),
-        Codec::None => Err(BatchError::TooLarge { limit }),
-        codec => Err(BatchError::Decompress { codec, reason: "not supported yet".to_owned() }),
+/// A codec whose data comes in blocks that are decompressed whole.
+trait BlockSource {
+    /// Appends the next block, of at most `room` bytes, to `out`; false at the end.
+    fn next_block(&mut self, out: &mut Vec<u8>, room: usize) -> Result<bool, Fault>;
+}
+
+fn all_blocks(mut blocks: impl BlockSource, limit: usize) -> Result<Vec<u8>, Fault> {
+    let mut out = Vec::new();
+    loop {
+        let room = limit - out.len();
+        if !blocks.next_block(&mut out, room)? {
+            return Ok(out);
+        }
+    }
+}
+
+/// Makes room for `more` bytes, doubling as a vector does but never past `room`.
+fn reserve(out: &mut Vec<u8>, more: usize, room: usize) {
+    if out.capacity() - out.len() < more {
+        out.reserve_exact(more.max(out.capacity()).min(room.max(more)));
     }
 }
