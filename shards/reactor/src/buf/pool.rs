@@ -1,0 +1,151 @@
+//! The free list of aligned blocks of one thread, bounded in bytes.
+//!
+//! A block may be dropped on another thread than the one that took it; it then joins that thread's
+//! list, or is freed where that is full. Memory of a block is always initialised.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use super::ALIGN;
+
+/// Bytes that a thread keeps for reuse unless [`retain_at_most`] says otherwise.
+pub const RETAINED_BYTES_MAX: usize = 32 << 20;
+
+/// Different sizes kept at once; more would only make the search slow.
+const SIZES_MAX: usize = 32;
+
+/// Owned, aligned, initialised memory.
+pub(super) struct Block {
+    start: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: a block owns its memory, which no thread-local state refers to.
+unsafe impl Send for Block {}
+// SAFETY: a shared block hands out only its address and size; who reads or writes through the
+// address argues for that access itself.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// At least `capacity` bytes, rounded up to the alignment. Contents are zero if `zero`, else
+    /// whatever an earlier owner left.
+    pub(super) fn take(capacity: usize, zero: bool) -> Self {
+        let capacity = match capacity.max(1).checked_next_multiple_of(ALIGN) {
+            Some(capacity) => capacity,
+            None => panic!("a buffer of {capacity} bytes was asked for"),
+        };
+        if let Some(start) = POOL.try_with(|p| p.borrow_mut().take(capacity)).ok().flatten() {
+            if zero {
+                // SAFETY: the block is ours alone and `capacity` bytes long.
+                unsafe { start.as_ptr().write_bytes(0, capacity) };
+            }
+            return Self { start, capacity };
+        }
+        let layout = layout(capacity);
+        // SAFETY: the size is not zero.
+        match NonNull::new(unsafe { alloc_zeroed(layout) }) {
+            Some(start) => Self { start, capacity },
+            None => handle_alloc_error(layout),
+        }
+    }
+
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let kept =
+            POOL.try_with(|p| p.borrow_mut().give(self.start, self.capacity)).unwrap_or(false);
+        if !kept {
+            free(self.start, self.capacity);
+        }
+    }
+}
+
+/// Changes how many bytes the calling thread keeps for reuse.
+pub fn retain_at_most(bytes: usize) {
+    POOL.with(|p| p.borrow_mut().limit = bytes);
+}
+
+/// Bytes the calling thread holds for reuse now.
+pub fn retained_bytes() -> usize {
+    POOL.with(|p| p.borrow().retained)
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const {
+        RefCell::new(Pool { sizes: Vec::new(), retained: 0, limit: RETAINED_BYTES_MAX })
+    };
+}
+
+struct Pool {
+    sizes: Vec<(usize, Vec<NonNull<u8>>)>,
+    retained: usize,
+    limit: usize,
+}
+
+impl Pool {
+    fn take(&mut self, capacity: usize) -> Option<NonNull<u8>> {
+        let (_, blocks) = self.sizes.iter_mut().find(|(size, _)| *size == capacity)?;
+        let block = blocks.pop()?;
+        self.retained -= capacity;
+        Some(block)
+    }
+
+    fn give(&mut self, start: NonNull<u8>, capacity: usize) -> bool {
+        if self.retained + capacity > self.limit {
+            return false;
+        }
+        let found = self.sizes.iter().position(|(size, _)| *size == capacity);
+        let index = match found {
+            Some(index) => index,
+            None => match self.new_size(capacity) {
+                Some(index) => index,
+                None => return false,
+            },
+        };
+        self.sizes[index].1.push(start);
+        self.retained += capacity;
+        true
+    }
+
+    /// A list for a size not seen yet, in place of an empty one if there are too many.
+    fn new_size(&mut self, capacity: usize) -> Option<usize> {
+        if self.sizes.len() < SIZES_MAX {
+            self.sizes.push((capacity, Vec::new()));
+            return Some(self.sizes.len() - 1);
+        }
+        let index = self.sizes.iter().position(|(_, blocks)| blocks.is_empty())?;
+        self.sizes[index].0 = capacity;
+        Some(index)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for (capacity, blocks) in self.sizes.drain(..) {
+            for start in blocks {
+                free(start, capacity);
+            }
+        }
+    }
+}
+
+fn layout(capacity: usize) -> Layout {
+    match Layout::from_size_align(capacity, ALIGN) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a buffer of {capacity} bytes was asked for"),
+    }
+}
+
+fn free(start: NonNull<u8>, capacity: usize) {
+    // SAFETY: the block came from `alloc_zeroed` with this very layout and has no owner left.
+    unsafe { dealloc(start.as_ptr(), layout(capacity)) };
+}

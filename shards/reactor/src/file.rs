@@ -1,0 +1,229 @@
+//! Files: owned buffers in, owned buffers out, whole reads and whole writes.
+//!
+//! Lives on the shard that opened it. Never blocks the shard; a dropped future leaves the
+//! operation (and its buffers) to finish in the background. After an error of a synced write or a
+//! sync the data must be taken for lost: repeating the call would not bring it back.
+
+use std::cell::Cell;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::buf::{ALIGN, AlignedBuf, ChunkSlice};
+use crate::exec::context;
+use crate::op::{Handle, Op, OpPath, run};
+
+/// The smallest unit a block device transfers; a direct read whose length is no multiple of it
+/// has met the end of the file.
+const SECTOR: usize = 512;
+
+/// How to open a file. Everything is off by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpenOptions {
+    pub read: bool,
+    pub write: bool,
+    pub create: bool,
+    /// Fail with AlreadyExists if the file is there.
+    pub create_new: bool,
+    pub truncate: bool,
+    /// Past the page cache: offsets, lengths and memory must be multiples of [`ALIGN`].
+    pub direct: bool,
+}
+
+/// What a completed write promises.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// The kernel has it: survives any crash of the process.
+    Written,
+    /// The device has it: survives a power cut.
+    Synced,
+}
+
+/// What [`File::allocate`] does to the size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Allocate {
+    KeepSize,
+    Extend,
+}
+
+/// Bytes to write, owned.
+#[derive(Debug)]
+pub enum WriteBuf {
+    Chunk(ChunkSlice),
+    Aligned(AlignedBuf),
+    Bytes(Bytes),
+}
+
+impl AsRef<[u8]> for WriteBuf {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            WriteBuf::Chunk(slice) => slice.as_ref(),
+            WriteBuf::Aligned(buf) => buf,
+            WriteBuf::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// An open file; clones share the descriptor.
+#[derive(Clone)]
+pub struct File {
+    handle: Handle,
+    state: Rc<State>,
+}
+
+struct State {
+    direct: bool,
+    /// A sync failed: what it covered may be gone, and a later sync may wrongly report success.
+    sync_failed: Cell<bool>,
+}
+
+impl File {
+    pub async fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
+        let (result, _) = run(Op::Open { path: OpPath::new(path)?, options }).await;
+        let raw = result? as i32;
+        let handle = context::with(|rt| rt.driver.borrow_mut().adopt(raw));
+        let state = State { direct: options.direct, sync_failed: Cell::new(false) };
+        Ok(File { handle, state: Rc::new(state) })
+    }
+
+    /// Fills `buf` up to its capacity from `offset` on and sets its length to what was read,
+    /// which is less than the capacity only at the end of the file.
+    pub async fn read_at(&self, buf: AlignedBuf, offset: u64) -> (io::Result<usize>, AlignedBuf) {
+        let mut buf = buf;
+        buf.set_len(0);
+        let mut filled = 0;
+        while filled < buf.capacity() {
+            let at = offset + filled as u64;
+            let op = Op::Read { file: self.handle.clone(), buf, filled, offset: at };
+            let (result, op) = run(op).await;
+            let Op::Read { buf: back, .. } = op else { unreachable!("a read stays a read") };
+            buf = back;
+            let n = match result {
+                Ok(n) => n as usize,
+                Err(e) => {
+                    buf.set_len(0);
+                    return (Err(e), buf);
+                }
+            };
+            let end = filled + n;
+            buf.set_len(buf.len().max(end));
+            // A direct read must go on at a block boundary, so a torn last block is read again;
+            // one that ends inside a sector, or brings nothing new, is the end of the file.
+            let next = if self.state.direct { end - end % ALIGN } else { end };
+            let ended = n == 0 || next == filled || (self.state.direct && end % SECTOR != 0);
+            if ended {
+                break;
+            }
+            filled = next;
+        }
+        (Ok(buf.len()), buf)
+    }
+
+    /// Writes all of `bufs` back to back from `offset` on. Short writes are continued; with
+    /// [`Durability::Synced`] every byte is on the device when this returns.
+    pub async fn write_at(
+        &self,
+        bufs: SmallVec<[WriteBuf; 2]>,
+        offset: u64,
+        durability: Durability,
+    ) -> io::Result<()> {
+        let sync = durability == Durability::Synced;
+        if sync {
+            self.refuse_after_failed_sync()?;
+        }
+        let total: usize = bufs.iter().map(|b| b.as_ref().len()).sum();
+        let mut bufs = bufs;
+        let mut done = 0;
+        while done < total {
+            let at = offset + done as u64;
+            let op = Op::Write { file: self.handle.clone(), bufs, done, offset: at, sync };
+            let (result, op) = run(op).await;
+            let Op::Write { bufs: back, .. } = op else { unreachable!("a write stays a write") };
+            bufs = back;
+            let end = match result {
+                Ok(n) => done + n as usize,
+                Err(e) => {
+                    self.state.sync_failed.set(self.state.sync_failed.get() || sync);
+                    return Err(e);
+                }
+            };
+            let next = if self.state.direct && end < total { end - end % ALIGN } else { end };
+            if next <= done {
+                self.state.sync_failed.set(self.state.sync_failed.get() || sync);
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            done = next;
+        }
+        Ok(())
+    }
+
+    /// Makes everything written before this call durable (not the file's times).
+    pub async fn sync_data(&self) -> io::Result<()> {
+        self.sync(true).await
+    }
+
+    /// Makes everything written before this call durable, with all metadata of the file.
+    pub async fn sync_all(&self) -> io::Result<()> {
+        self.sync(false).await
+    }
+
+    async fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.refuse_after_failed_sync()?;
+        let (result, _) = run(Op::Sync { file: self.handle.clone(), data_only }).await;
+        if result.is_err() {
+            self.state.sync_failed.set(true);
+        }
+        result.map(drop)
+    }
+
+    /// The kernel reports a lost write once and forgets it: success after that would be a lie.
+    fn refuse_after_failed_sync(&self) -> io::Result<()> {
+        if self.state.sync_failed.get() {
+            return Err(io::Error::other("an earlier sync of this file failed; its data is lost"));
+        }
+        Ok(())
+    }
+
+    pub async fn set_len(&self, n: u64) -> io::Result<()> {
+        run(Op::SetLen { file: self.handle.clone(), len: n }).await.0.map(drop)
+    }
+
+    /// Reserves space for `len` bytes from `offset` on; they read as zeros.
+    pub async fn allocate(&self, offset: u64, len: u64, mode: Allocate) -> io::Result<()> {
+        let keep_size = mode == Allocate::KeepSize;
+        run(Op::Allocate { file: self.handle.clone(), offset, len, keep_size }).await.0.map(drop)
+    }
+
+    pub async fn size(&self) -> io::Result<u64> {
+        let (result, op) = run(Op::StatFile { file: self.handle.clone(), out: None }).await;
+        result?;
+        match op {
+            Op::StatFile { out: Some(metadata), .. } => Ok(metadata.size),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Closes the file and reports the error of that, if any. With other clones alive or
+    /// operations in flight it is closed when the last of them is gone.
+    pub async fn close(self) -> io::Result<()> {
+        match self.handle.into_raw() {
+            Some(handle) => run(Op::Close { handle }).await.0.map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Ordinary options, spelled out once.
+impl OpenOptions {
+    pub fn for_reading() -> Self {
+        Self { read: true, ..Self::default() }
+    }
+
+    /// Create if absent, keep what is there, read and write.
+    pub fn for_writing() -> Self {
+        Self { read: true, write: true, create: true, ..Self::default() }
+    }
+}

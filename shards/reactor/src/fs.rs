@@ -1,0 +1,216 @@
+//! Names in the file system: create, list, rename, remove, sync, lock.
+//!
+//! Ring operations where they exist, else the helper thread; never blocks the shard. A created,
+//! renamed or removed name is durable only after [`sync_dir`] of its directory.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use smallvec::smallvec;
+
+use crate::buf::AlignedBuf;
+use crate::exec::context;
+use crate::file::{Durability, File, OpenOptions, WriteBuf};
+use crate::op::{Handle, Op, OpPath, run};
+
+/// How deep [`remove_dir_all`] descends.
+const DEPTH_MAX: usize = 64;
+
+/// Largest file that [`read`] takes: it is for small files (checkpoints, properties).
+pub const READ_BYTES_MAX: u64 = 1 << 30;
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct DirEntry {
+    pub name: String,
+    pub is_dir: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    pub size: u64,
+    pub is_dir: bool,
+    /// Milliseconds since the Unix epoch.
+    pub modified_ms: i64,
+}
+
+/// Bytes of the file system that holds a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    pub total: u64,
+    /// What an unprivileged process may still use.
+    pub available: u64,
+}
+
+/// Creates the directory and what is missing above it.
+pub async fn create_dir_all(path: &Path) -> io::Result<()> {
+    let mut missing = Vec::new();
+    let mut at = Some(path);
+    while let Some(dir) = at.filter(|d| !d.as_os_str().is_empty()) {
+        match make_dir(dir).await {
+            Ok(()) => break,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                if !metadata(dir).await?.is_dir {
+                    return Err(io::ErrorKind::NotADirectory.into());
+                }
+                break;
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => missing.push(dir),
+            Err(e) => return Err(e),
+        }
+        at = dir.parent();
+    }
+    for dir in missing.into_iter().rev() {
+        match make_dir(dir).await {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+async fn make_dir(path: &Path) -> io::Result<()> {
+    run(Op::MakeDir { path: OpPath::new(path)? }).await.0.map(drop)
+}
+
+/// Entries of the directory, sorted by name. A name that is not UTF-8 is an error.
+pub async fn read_dir(path: &Path) -> io::Result<Vec<DirEntry>> {
+    let (result, op) = run(Op::ReadDir { path: OpPath::new(path)?, out: Vec::new() }).await;
+    result?;
+    let Op::ReadDir { mut out, .. } = op else { unreachable!("a listing stays a listing") };
+    out.sort();
+    Ok(out)
+}
+
+/// Atomically gives `from` the name `to`, replacing a file of that name.
+pub async fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    run(Op::Rename { from: OpPath::new(from)?, to: OpPath::new(to)? }).await.0.map(drop)
+}
+
+pub async fn remove_file(path: &Path) -> io::Result<()> {
+    run(Op::Remove { path: OpPath::new(path)?, directory: false }).await.0.map(drop)
+}
+
+/// Removes an empty directory.
+pub async fn remove_dir(path: &Path) -> io::Result<()> {
+    run(Op::Remove { path: OpPath::new(path)?, directory: true }).await.0.map(drop)
+}
+
+/// Removes a directory with everything in it.
+pub async fn remove_dir_all(path: &Path) -> io::Result<()> {
+    let mut stack = vec![(path.to_path_buf(), false)];
+    while let Some((dir, emptied)) = stack.pop() {
+        if emptied {
+            remove_dir(&dir).await?;
+            continue;
+        }
+        if stack.len() > DEPTH_MAX * 1024 || dir.components().count() > DEPTH_MAX {
+            return Err(io::Error::other(format!("{} is nested too deep", path.display())));
+        }
+        let entries = read_dir(&dir).await?;
+        stack.push((dir.clone(), true));
+        for entry in entries {
+            let child = dir.join(&entry.name);
+            if entry.is_dir {
+                stack.push((child, false));
+            } else {
+                remove_file(&child).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes names created, renamed or removed in this directory durable.
+pub async fn sync_dir(path: &Path) -> io::Result<()> {
+    let (result, _) = run(Op::OpenDir { path: OpPath::new(path)? }).await;
+    let raw = result? as i32;
+    let file = context::with(|rt| rt.driver.borrow_mut().adopt(raw));
+    run(Op::Sync { file, data_only: false }).await.0.map(drop)
+}
+
+pub async fn metadata(path: &Path) -> io::Result<Metadata> {
+    let (result, op) = run(Op::StatPath { path: OpPath::new(path)?, out: None }).await;
+    result?;
+    match op {
+        Op::StatPath { out: Some(metadata), .. } => Ok(metadata),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+pub async fn exists(path: &Path) -> io::Result<bool> {
+    match metadata(path).await {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// The whole of a file of at most [`READ_BYTES_MAX`].
+pub async fn read(path: &Path) -> io::Result<Vec<u8>> {
+    const STEP: usize = 256 << 10;
+    let file = File::open(path, OpenOptions::for_reading()).await?;
+    let size = file.size().await?;
+    if size > READ_BYTES_MAX {
+        return Err(io::Error::other(format!("{} has {size} bytes", path.display())));
+    }
+    let mut whole = Vec::with_capacity(size as usize);
+    let mut buf = AlignedBuf::with_capacity((size as usize + 1).min(STEP));
+    loop {
+        let (result, back) = file.read_at(buf, whole.len() as u64).await;
+        buf = back;
+        let n = result?;
+        whole.extend_from_slice(&buf);
+        if whole.len() as u64 > READ_BYTES_MAX {
+            return Err(io::Error::other(format!("{} grows too big", path.display())));
+        }
+        if n < buf.capacity() {
+            file.close().await?;
+            return Ok(whole);
+        }
+    }
+}
+
+/// Replaces the file durably: after a crash it holds either the old contents or all of `data`.
+pub async fn write_atomic(path: &Path, data: Vec<u8>) -> io::Result<()> {
+    let temporary = with_suffix(path, ".tmp");
+    let options = OpenOptions { write: true, create: true, truncate: true, ..Default::default() };
+    let file = File::open(&temporary, options).await?;
+    let bufs = smallvec![WriteBuf::Bytes(Bytes::from(data))];
+    file.write_at(bufs, 0, Durability::Written).await?;
+    file.sync_all().await?;
+    file.close().await?;
+    rename(&temporary, path).await?;
+    match path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        Some(parent) => sync_dir(parent).await,
+        None => sync_dir(Path::new(".")).await,
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+pub async fn space(path: &Path) -> io::Result<Space> {
+    let (result, op) = run(Op::Space { path: OpPath::new(path)?, out: None }).await;
+    result?;
+    match op {
+        Op::Space { out: Some(space), .. } => Ok(space),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Takes an exclusive lock on the file at `path` (created if absent), or fails with WouldBlock if
+/// another process holds it.
+pub async fn lock(path: &Path) -> io::Result<DirLock> {
+    let (result, _) = run(Op::Lock { path: OpPath::new(path)? }).await;
+    let raw = result? as i32;
+    Ok(DirLock { _handle: context::with(|rt| rt.driver.borrow_mut().adopt(raw)) })
+}
+
+/// An exclusive lock between processes, held until it is dropped or the process ends.
+pub struct DirLock {
+    _handle: Handle,
+}
