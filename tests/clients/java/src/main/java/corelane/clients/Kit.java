@@ -10,9 +10,11 @@ import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
+import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -60,8 +62,17 @@ final class Kit implements AutoCloseable {
         awaitLeaders(topic, partitions);
     }
 
-    /** Waits until metadata shows this many partitions, each with a leader. */
+    /** Waits until metadata shows this many partitions, each with a leader that serves it. */
     TopicDescription awaitLeaders(String topic, int partitions) throws Exception {
+        TopicDescription found = awaitDescription(topic, partitions);
+        // A leader may be named a moment before it serves; this call retries until it does.
+        admin.listOffsets(found.partitions().stream()
+                        .collect(Collectors.toMap(p -> new TopicPartition(topic, p.partition()), p -> OffsetSpec.latest())))
+                .all().get();
+        return found;
+    }
+
+    private TopicDescription awaitDescription(String topic, int partitions) throws Exception {
         return await("leaders of " + topic, () -> {
             TopicDescription description;
             try {

@@ -1,0 +1,251 @@
+"""confluent-kafka (librdkafka) behind the Python suite's interface."""
+
+import json
+import time
+
+import client as suite
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer as RdConsumer,
+    KafkaError,
+    KafkaException,
+    Producer as RdProducer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+from runner import main
+
+TIMEOUT_S = 30
+
+
+class Producer(suite.Producer):
+    def __init__(self, bootstrap, acks, codec, idempotent, linger_ms, batch_bytes):
+        self.inner = RdProducer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": acks,
+                "compression.codec": codec,
+                "enable.idempotence": idempotent,
+                "linger.ms": linger_ms,
+                "batch.size": batch_bytes,
+                "message.max.bytes": 2_000_000,
+            }
+        )
+
+    def send(self, topic, record):
+        done = []
+        optional = {"partition": record.partition, "timestamp": record.timestamp}
+        self.inner.produce(
+            topic,
+            key=record.key,
+            value=record.value,
+            headers=record.headers or None,
+            on_delivery=lambda error, message: done.append((error, message)),
+            **{name: given for name, given in optional.items() if given is not None},
+        )
+        self.inner.poll(0)
+
+        def wait():
+            if not done:
+                self.inner.flush(TIMEOUT_S)
+            [(error, message)] = done
+            if error and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise suite.TooLarge(error)
+            if error:
+                raise KafkaException(error)
+            return message.offset()
+
+        return wait
+
+    def flush(self):
+        self.inner.flush(TIMEOUT_S)
+
+    def close(self):
+        self.inner.purge()
+        self.inner.flush(2)
+
+
+class Consumer(suite.Consumer):
+    def __init__(self, bootstrap, topic, partitions, reset, start):
+        self.topic = topic
+        self.fetched = {}
+        self.following = {}
+        self.inner = RdConsumer(
+            {
+                "bootstrap.servers": bootstrap,
+                # The library insists on a group; assigning by hand never joins it.
+                "group.id": "assigned-by-hand",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "error" if reset == "none" else reset,
+                "allow.auto.create.topics": False,
+                "fetch.wait.max.ms": 500,
+                "fetch.min.bytes": 1,
+                "statistics.interval.ms": 250,
+                "stats_cb": self.count,
+            }
+        )
+        first = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END, "none": start}[reset]
+        self.partitions = [TopicPartition(topic, partition, first) for partition in partitions]
+        self.inner.assign(self.partitions)
+
+    def count(self, statistics):
+        statistics = json.loads(statistics)
+        for name, broker in statistics["brokers"].items():
+            self.fetched[name] = broker["req"].get("Fetch", 0)
+        for partition, known in statistics["topics"].get(self.topic, {}).get("partitions", {}).items():
+            if known["fetch_state"] == "active":
+                self.following[int(partition)] = known["next_offset"]
+
+    def poll(self, timeout_ms):
+        records = []
+        for message in self.inner.consume(1_000, timeout_ms / 1_000):
+            error = message.error()
+            if error and error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise suite.OutOfRange(error)
+            if error:
+                raise KafkaException(error)
+            records.append(
+                suite.Record(
+                    message.partition(),
+                    message.key(),
+                    message.value(),
+                    message.headers() or [],
+                    message.timestamp()[1],
+                    message.offset(),
+                )
+            )
+        return records
+
+    def position(self, partition):
+        # The library settles it in the background and tells only in its statistics.
+        deadline = time.monotonic() + TIMEOUT_S
+        while partition not in self.following and time.monotonic() < deadline:
+            suite.none_expected(self.poll(100))
+        return self.following.get(partition)
+
+    def seek(self, partition, offset):
+        self.inner.seek(TopicPartition(self.topic, partition, offset))
+
+    def bounds(self, partition):
+        return self.inner.get_watermark_offsets(
+            TopicPartition(self.topic, partition), timeout=TIMEOUT_S
+        )
+
+    def offset_at(self, partition, timestamp):
+        asked = TopicPartition(self.topic, partition, timestamp)
+        [found] = self.inner.offsets_for_times([asked], timeout=TIMEOUT_S)
+        if found.error:
+            raise KafkaException(found.error)
+        return None if found.offset == OFFSET_END else found.offset
+
+    def fetches(self):
+        return sum(self.fetched.values())
+
+    def close(self):
+        self.inner.close()
+
+
+class Client(suite.Client):
+    family = "python-confluent"
+    log_dirs_described = False
+
+    def __init__(self, bootstrap):
+        super().__init__(bootstrap)
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def producer(self, acks="all", codec="none", idempotent=False, linger_ms=0, batch_bytes=16384):
+        return Producer(self.bootstrap, acks, codec, idempotent, linger_ms, batch_bytes)
+
+    def consumer(self, topic, partitions, reset="none", start=None):
+        return Consumer(self.bootstrap, topic, partitions, reset, start)
+
+    def create_topic(self, topic, partitions, configs):
+        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=configs)
+        known = {KafkaError.TOPIC_ALREADY_EXISTS: suite.TopicExists}
+        result(self.admin.create_topics([wanted])[topic], known)
+
+    def delete_topic(self, topic):
+        result(self.admin.delete_topics([topic])[topic], UNKNOWN)
+
+    def partitions(self, topic):
+        described = self.admin.describe_topics(TopicCollection([topic]))[topic]
+        return {
+            p.id: (p.leader.id if p.leader else -1, [n.id for n in p.replicas], [n.id for n in p.isr])
+            for p in result(described, UNKNOWN).partitions
+        }
+
+    def bounds(self, topic, partitions):
+        asked = [TopicPartition(topic, partition) for partition in partitions]
+        starts = self.admin.list_offsets(dict.fromkeys(asked, OffsetSpec.earliest()))
+        ends = self.admin.list_offsets(dict.fromkeys(asked, OffsetSpec.latest()))
+        try:
+            return {tp.partition: (result(starts[tp]).offset, result(ends[tp]).offset) for tp in asked}
+        except KafkaException as error:
+            if error.args[0].code() in NOT_YET:
+                return None
+            raise
+
+    def topics(self):
+        return set(self.admin.list_topics(timeout=TIMEOUT_S).topics)
+
+    def cluster(self):
+        found = result(self.admin.describe_cluster())
+        return found.cluster_id, [node.id for node in found.nodes], found.controller.id
+
+    def config(self, topic, key):
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        entry = result(self.admin.describe_configs([resource])[resource])[key]
+        source = ConfigSource(entry.source)
+        return entry.value, source == ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+    def set_config(self, topic, key, value):
+        operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        entry = ConfigEntry(key, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        result(self.admin.incremental_alter_configs([resource])[resource])
+
+    def create_partitions(self, topic, total):
+        result(self.admin.create_partitions([NewPartitions(topic, total)])[topic])
+
+    def delete_records(self, topic, partition, before):
+        [deleted] = self.admin.delete_records([TopicPartition(topic, partition, before)]).values()
+        return result(deleted).low_watermark
+
+    def close(self):
+        pass
+
+
+NOT_YET = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
+UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART: suite.UnknownTopic}
+
+
+def result(future, known=None):
+    """The future's value, with the errors that the suite knows under their own names."""
+    try:
+        return future.result(TIMEOUT_S)
+    except KafkaException as error:
+        code = error.args[0].code()
+        if known and code in known:
+            raise known[code](error) from error
+        raise
+
+
+if __name__ == "__main__":
+    main(Client)

@@ -1,0 +1,60 @@
+"""The command line of a Python family's program, as tests/clients/README.md lays down."""
+
+import argparse
+import os
+import sys
+import threading
+import time
+import traceback
+
+from scenarios import SCENARIOS, Kit
+
+SCENARIO_S = 60
+
+
+def main(client_class, lacks=()):
+    names = [name for name in SCENARIOS if name not in lacks]
+    parser = argparse.ArgumentParser(prog="run")
+    parser.add_argument("--bootstrap")
+    parser.add_argument("--only", choices=names)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--data-dir")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(names))
+        return
+    if not arguments.bootstrap:
+        parser.error("--bootstrap is missing")
+    failed = False
+    for name in [arguments.only] if arguments.only else names:
+        failed |= not run(client_class, arguments.bootstrap, name)
+    # A scenario that hangs must not hold the process.
+    sys.stdout.flush()
+    os._exit(1 if failed else 0)
+
+
+def run(client_class, bootstrap, name):
+    failure = [f"not finished after {SCENARIO_S} s"]
+
+    def scenario():
+        try:
+            client = client_class(bootstrap)
+            try:
+                kit = Kit(client, name)
+                with kit.open:
+                    SCENARIOS[name](kit)
+            finally:
+                client.close()
+            failure[0] = None
+        except BaseException as error:
+            traceback.print_exc()
+            failure[0] = " ".join(f"{type(error).__name__}: {error}".split())
+
+    began = time.monotonic()
+    thread = threading.Thread(target=scenario, daemon=True)
+    thread.start()
+    thread.join(SCENARIO_S)
+    print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+    reason = failure[0]
+    print(f"ok {name}" if reason is None else f"not ok {name}: {reason}", flush=True)
+    return reason is None
