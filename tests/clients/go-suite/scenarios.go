@@ -136,12 +136,6 @@ func codec(name string) func(*run) {
 func acks(level int16) func(*run) {
 	return func(r *run) {
 		r.create(partitions, nil)
-		// A broker may list a leader shortly before the leader serves. The client would try again,
-		// but a record without acknowledgement gives it no reason to.
-		r.eventually("wait for the leader to serve", func() error {
-			_, _, err := r.Offsets(r.ctx, r.topic, 0)
-			return err
-		})
 		records := numbered(100, 1)
 		r.produce(ProducerOptions{Acks: level, Codec: "none"}, records)
 		if level != 0 { // without acknowledgements no client learns an offset
@@ -214,7 +208,7 @@ func headers(r *run) {
 }
 
 func manyPartitions(r *run) {
-	const count, sample = 1_000, 50
+	const count = 1_000
 	r.create(count, nil)
 	records := numbered(sample, sample)
 	for _, record := range records {
@@ -348,7 +342,7 @@ func deleteRecreate(r *run) {
 		}
 	})
 	r.eventually("create it again", func() error { return r.CreateTopic(r.ctx, r.topic, partitions, nil) })
-	r.awaitPartitions(partitions)
+	r.awaitTopic(partitions)
 	for partition := range int32(partitions) {
 		r.expectSpan(partition, 0, 0)
 	}
@@ -391,7 +385,7 @@ func admin(r *run) {
 	}
 	adminConfigs(r)
 	r.must(r.CreatePartitions(r.ctx, r.topic, 6), "create partitions")
-	r.awaitPartitions(6)
+	r.awaitTopic(6)
 	adminRecords(r)
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -20,6 +19,9 @@ const scenarioLimit = 55 * time.Second
 
 // readBackLimit bounds the reading of records that are known to be there.
 const readBackLimit = 30 * time.Second
+
+// sample is how many partitions of a large topic are looked at.
+const sample = 50
 
 // pollEvery is the pause between looks at a state that the cluster reaches in its own time.
 const pollEvery = 50 * time.Millisecond
@@ -139,7 +141,7 @@ type Consumer interface {
 	Next(ctx context.Context) ([]*Record, error)
 	// Seek moves a partition; Next then yields from there.
 	Seek(ctx context.Context, partition int32, offset int64) error
-	// Fetches counts the fetch requests sent so far.
+	// Fetches counts the fetch requests made so far.
 	Fetches() int64
 	Close()
 }
@@ -262,13 +264,25 @@ func (r *run) eventually(what string, check func() error) {
 	}
 }
 
-// create makes the scenario's topic and waits until every partition has a leader.
+// create makes the scenario's topic and waits until it can be used.
 func (r *run) create(partitions int32, configs map[string]string) {
 	r.must(r.CreateTopic(r.ctx, r.topic, partitions, configs), "create topic")
-	r.awaitPartitions(partitions)
+	r.awaitTopic(partitions)
 }
 
-func (r *run) awaitPartitions(count int32) {
+// awaitTopic waits until every partition has a leader and a sample of the leaders serves: a broker
+// may list a leader before that one has taken up its partition, and not every request is retried.
+func (r *run) awaitTopic(partitions int32) {
+	r.awaitLeaders(partitions)
+	for partition := int32(0); partition < partitions; partition += max(1, partitions/sample) {
+		r.eventually("list offsets of a new partition", func() error {
+			_, _, err := r.Offsets(r.ctx, r.topic, partition)
+			return err
+		})
+	}
+}
+
+func (r *run) awaitLeaders(count int32) {
 	r.eventually("describe topic", func() error {
 		found, err := r.DescribeTopic(r.ctx, r.topic)
 		if err != nil {
@@ -293,7 +307,9 @@ func (r *run) awaitPartitions(count int32) {
 }
 
 func (r *run) produce(options ProducerOptions, records []*Record) {
-	r.must(errors.Join(r.Produce(r.ctx, r.topic, options, records)...), "produce")
+	for i, err := range r.Produce(r.ctx, r.topic, options, records) {
+		r.must(err, fmt.Sprintf("produce record %d of %d", i, len(records)))
+	}
 }
 
 // readBack consumes from the given starts until count records came, none more than expected.
