@@ -6,10 +6,11 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::op::{Handle, Op};
 use crate::time::Instant;
-use crate::uring::JobDone;
+use crate::uring::{BellWire, JobDone};
 
 /// Names an operation in flight: its slot in the executor's table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -76,6 +77,11 @@ pub(crate) trait Driver {
     fn shutdown(&mut self, socket: &Handle, half: Half) -> io::Result<()>;
     /// Wraps a descriptor that an operation returned.
     fn adopt(&mut self, raw: i32) -> Handle;
+
+    /// Wakes another shard through this one's ring; false = not possible, ring the bell directly.
+    fn ring_peer(&mut self, _bell: &Arc<BellWire>) -> bool {
+        false
+    }
 
     /// Does this driver schedule ready tasks itself (through `pick`)?
     fn shuffles(&self) -> bool {

@@ -136,10 +136,8 @@ pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let op = Op::Resolve { host: host.to_owned(), port, out: Vec::new() };
-    let (result, op) = run(op).await;
-    result?;
-    match op {
-        Op::Resolve { out, .. } if !out.is_empty() => Ok(out),
-        _ => Err(io::Error::new(io::ErrorKind::NotFound, format!("no address for {host}"))),
+    match run(op).await {
+        (Ok(_), Op::Resolve { out, .. }) if !out.is_empty() => Ok(out),
+        _ => Err(io::Error::new(io::ErrorKind::NotFound, format!("no address for host {host}"))),
     }
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use std::{io, mem};
 
 use bytes::{Bytes, BytesMut};
@@ -23,8 +24,11 @@ use crate::exec::{Runtime, context};
 use crate::file::{OpenOptions, WriteBuf};
 use crate::fs::{DirEntry, Metadata, Space};
 
-/// Times an operation that ends with EINTR or EAGAIN is submitted again before the error stands.
+/// Times an operation that ends with EINTR or EAGAIN is submitted again before the error stands:
+/// at once for a start, then every millisecond.
 const RESUBMIT_MAX: u32 = 1_000;
+const RESUBMIT_AT_ONCE: u32 = 8;
+const RESUBMIT_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) enum Op {
     Open { path: OpPath, options: OpenOptions },
@@ -71,6 +75,16 @@ impl Op {
                 | Op::Output { .. }
                 | Op::Termination
         )
+    }
+
+    /// Does this result only ask to try again?
+    fn resubmits(&self, result: i32) -> bool {
+        match -result {
+            libc::EINTR => !matches!(self, Op::Close { .. }),
+            // A lock that is taken, or an input opened as non-blocking, is an answer.
+            libc::EAGAIN => !matches!(self, Op::Lock { .. } | Op::Input { .. } | Op::Output { .. }),
+            _ => false,
+        }
     }
 
     /// Is a non-negative result a descriptor that someone must close?
@@ -149,12 +163,16 @@ impl Drop for Descriptor {
 /// Submits `op` and awaits its end; EINTR and EAGAIN are submitted again here, once for all.
 pub(crate) async fn run(op: Op) -> (io::Result<u32>, Op) {
     let mut op = op;
-    for _ in 0..RESUBMIT_MAX {
+    for attempt in 0..RESUBMIT_MAX {
         let completion = InFlight::new(op).await;
         match completion.result {
-            r if r == -libc::EINTR || r == -libc::EAGAIN => {
+            r if completion.op.resubmits(r) => {
                 op = completion.op;
-                crate::exec::yield_now().await;
+                if attempt < RESUBMIT_AT_ONCE {
+                    crate::exec::yield_now().await;
+                } else {
+                    crate::time::sleep(RESUBMIT_PAUSE).await;
+                }
             }
             r if r < 0 => return (Err(io::Error::from_raw_os_error(-r)), completion.op),
             r => return (Ok(r as u32), completion.op),

@@ -12,6 +12,6 @@ mod task;
 mod timers;
 
 pub use combine::{Either, join_all, race, yield_now};
-pub(crate) use runtime::{OPS_IN_FLIGHT_MAX, Runtime};
+pub(crate) use runtime::{Halt, OPS_IN_FLIGHT_MAX, Runtime};
 pub use task::{Task, spawn};
 pub(crate) use timers::TimerKey;

@@ -13,7 +13,7 @@ use crate::uring::JobDone;
 
 /// How a parked shard is woken from another thread.
 pub(crate) trait Unpark: Send + Sync {
-    fn unpark(&self, shared: &Arc<ShardShared>);
+    fn unpark(&self);
 }
 
 pub(crate) struct ShardShared {
@@ -76,7 +76,7 @@ impl ShardShared {
         self.pending.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::AcqRel) {
-            self.unpark.unpark(self);
+            self.unpark.unpark();
         }
     }
 

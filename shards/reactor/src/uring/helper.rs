@@ -1,0 +1,184 @@
+//! Helper threads for the few calls that the ring does not have: listing a directory, free space,
+//! locking, name resolution, truncation on old kernels.
+//!
+//! One thread per process for files and one for names (a slow name server must not hold up a
+//! directory listing), started when first needed. A job owns all it needs; its result goes to the
+//! inbox of the shard that asked.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
+use std::thread;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+use crate::driver::{Completion, Token};
+use crate::exec::shared::ShardShared;
+use crate::fs::{DirEntry, Space};
+use crate::op::{Op, OpPath};
+
+/// Jobs that may wait for one helper thread; more fail with EBUSY.
+const JOBS_MAX: usize = 16_384;
+
+pub(super) enum Job {
+    ReadDir(OpPath),
+    Space(OpPath),
+    Lock(OpPath),
+    /// The descriptor stays open: its handle is in the shard's slot until the job is done.
+    SetLen(RawFd, u64),
+    Resolve(String, u16),
+}
+
+pub(super) enum JobOutput {
+    Nothing,
+    Entries(Vec<DirEntry>),
+    Space(Space),
+    Descriptor(OwnedFd),
+    Addresses(Vec<SocketAddr>),
+}
+
+/// A finished job on its way back to its shard.
+pub(crate) struct JobDone {
+    pub(super) token: Token,
+    pub(super) generation: u32,
+    pub(super) result: io::Result<JobOutput>,
+}
+
+pub(super) struct Request {
+    pub(super) shared: Arc<ShardShared>,
+    pub(super) token: Token,
+    pub(super) generation: u32,
+    pub(super) job: Job,
+}
+
+static FILES: Lane = Lane::new("corelane-files");
+static NAMES: Lane = Lane::new("corelane-names");
+
+/// Queues the job; false = too many wait already.
+pub(super) fn submit(request: Request) -> bool {
+    match request.job {
+        Job::Resolve(..) => NAMES.push(request),
+        _ => FILES.push(request),
+    }
+}
+
+struct Lane {
+    name: &'static str,
+    started: Once,
+    queue: Mutex<VecDeque<Request>>,
+    filled: Condvar,
+}
+
+impl Lane {
+    const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            started: Once::new(),
+            queue: Mutex::new(VecDeque::new()),
+            filled: Condvar::new(),
+        }
+    }
+
+    fn push(&'static self, request: Request) -> bool {
+        self.started.call_once(|| {
+            let thread = thread::Builder::new().name(self.name.to_owned());
+            if let Err(e) = thread.spawn(move || self.work()) {
+                // Jobs then stay in the queue until it is full and fail from there on.
+                tracing::error!(error = %e, "cannot start the helper thread");
+            }
+        });
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.len() >= JOBS_MAX {
+            return false;
+        }
+        queue.push_back(request);
+        drop(queue);
+        self.filled.notify_one();
+        true
+    }
+
+    fn work(&self) {
+        loop {
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let request = loop {
+                if let Some(request) = queue.pop_front() {
+                    break request;
+                }
+                queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(queue);
+            let Request { shared, token, generation, job } = request;
+            shared.push_job(JobDone { token, generation, result: perform(job) });
+        }
+    }
+}
+
+/// Puts the result of a job into the operation that asked for it.
+pub(super) fn conclude(op: Op, result: io::Result<JobOutput>) -> Completion {
+    let mut op = op;
+    let result = match (result, &mut op) {
+        (Ok(JobOutput::Entries(entries)), Op::ReadDir { out, .. }) => {
+            *out = entries;
+            0
+        }
+        (Ok(JobOutput::Space(space)), Op::Space { out, .. }) => {
+            *out = Some(space);
+            0
+        }
+        (Ok(JobOutput::Addresses(addresses)), Op::Resolve { out, .. }) => {
+            *out = addresses;
+            0
+        }
+        (Ok(JobOutput::Descriptor(file)), Op::Lock { .. }) => file.into_raw_fd(),
+        (Ok(_), _) => 0,
+        (Err(e), _) => -e.raw_os_error().unwrap_or(match e.kind() {
+            io::ErrorKind::InvalidData => libc::EILSEQ,
+            _ => libc::EIO,
+        }),
+    };
+    Completion { result, op }
+}
+
+fn perform(job: Job) -> io::Result<JobOutput> {
+    match job {
+        Job::ReadDir(path) => read_dir(&path).map(JobOutput::Entries),
+        Job::Space(path) => {
+            let stat = rustix::fs::statvfs(path.as_c_str())?;
+            Ok(JobOutput::Space(Space {
+                total: stat.f_blocks.saturating_mul(stat.f_frsize),
+                available: stat.f_bavail.saturating_mul(stat.f_frsize),
+            }))
+        }
+        Job::Lock(path) => {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+            let file = rustix::fs::open(path.as_c_str(), flags, Mode::from_raw_mode(0o644))?;
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(JobOutput::Descriptor(file))
+        }
+        Job::SetLen(raw, len) => {
+            // SAFETY: the handle in the shard's slot keeps the descriptor open until we answer.
+            let file = unsafe { BorrowedFd::borrow_raw(raw) };
+            rustix::fs::ftruncate(file, len)?;
+            Ok(JobOutput::Nothing)
+        }
+        Job::Resolve(host, port) => {
+            let found = (host.as_str(), port).to_socket_addrs()?.collect();
+            Ok(JobOutput::Addresses(found))
+        }
+    }
+}
+
+fn read_dir(path: &OpPath) -> io::Result<Vec<DirEntry>> {
+    std::fs::read_dir(path.as_path())?
+        .map(|entry| {
+            let entry = entry?;
+            let name = entry.file_name().into_string().map_err(|name| {
+                tracing::warn!(name = %name.to_string_lossy(), "file name is not UTF-8");
+                io::Error::from(io::ErrorKind::InvalidData)
+            })?;
+            Ok(DirEntry { name, is_dir: entry.file_type()?.is_dir() })
+        })
+        .collect()
+}
