@@ -102,6 +102,11 @@ impl Attributes {
         self.with(Self::DELETE_HORIZON, on)
     }
 
+    /// Without bits that have no meaning yet, as a broker that writes attributes leaves them.
+    pub fn known_bits(self) -> Self {
+        Attributes(self.0 & 0x7f)
+    }
+
     fn with(self, bit: i16, on: bool) -> Self {
         Attributes(if on { self.0 | bit } else { self.0 & !bit })
     }

@@ -8,7 +8,10 @@
 //! - [`batch`]: one batch as a view, and walking batches laid back to back
 //! - [`record`]: the records of a batch, decompressed within a limit, iterated lazily
 //! - [`varint`]: zig-zag variable-length integers
+//! - [`walk`]: looking at all records without keeping any
+//! - [`validate`]: what a leader checks before it appends
 //! - [`builder`]: making batches (clients, recompression, control batches)
+//! - [`control`]: transaction markers and their like
 //! - [`codec`]: gzip, snappy, LZ4 and zstd, each bounded and streaming
 
 pub mod batch;
@@ -20,6 +23,7 @@ pub mod header;
 pub mod record;
 pub mod validate;
 pub mod varint;
+pub mod walk;
 
 pub use batch::{BatchView, batches};
 pub use builder::BatchBuilder;

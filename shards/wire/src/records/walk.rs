@@ -1,0 +1,269 @@
+//! Looking at every record of a batch without keeping any of it.
+//!
+//! Checks the whole structure and tells, per record, the few things produce validation asks. Over
+//! uncompressed records it reads in place; over a compressed block it decompresses through a small
+//! buffer and forgets keys, values and headers as they pass.
+
+use super::BatchError;
+use super::batch::BatchView;
+use super::codec::{Codec, Decoder};
+
+/// Decompressed bytes held at a time, beside the codec's own block or window.
+const BUFFER_BYTES: usize = 8 * 1024;
+
+/// What a walk tells about one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Position in the batch, from 0.
+    pub index: i32,
+    pub timestamp_delta: i64,
+    pub offset_delta: i32,
+    pub has_key: bool,
+}
+
+/// Walks the records of a batch; `each` sees them in order. More than `limit` decompressed bytes,
+/// a structure that does not add up or bytes left over are errors, as is an error of `each`.
+pub fn walk(
+    batch: &BatchView<'_>,
+    limit: usize,
+    mut each: impl FnMut(Shape),
+) -> Result<(), BatchError> {
+    let (payload, count) = (batch.records_payload(), batch.header().record_count);
+    if count < 0 {
+        return Err(BatchError::Count(count));
+    }
+    match batch.codec()? {
+        Codec::None => records(&mut Slice(payload), count, &mut each),
+        codec => {
+            let decoder = Decoder::new(codec, payload, limit)?;
+            let buffer = vec![0; BUFFER_BYTES];
+            records(&mut Stream { decoder, buffer, from: 0, to: 0 }, count, &mut each)
+        }
+    }
+}
+
+fn records(
+    input: &mut impl Input,
+    count: i32,
+    each: &mut impl FnMut(Shape),
+) -> Result<(), BatchError> {
+    for index in 0..count {
+        let shape = record(input, index).map_err(|stop| stop.at(index))?;
+        each(shape);
+    }
+    match input.at_end() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(BatchError::TrailingBytes { count }),
+        Err(stop) => Err(stop.at(count)),
+    }
+}
+
+fn record(input: &mut impl Input, index: i32) -> Result<Shape, Stop> {
+    // The length field itself lies outside the length.
+    let mut unbounded = u64::MAX;
+    let length = varint(input, &mut unbounded)?;
+    let mut left = u64::try_from(length).map_err(|_| Stop::Bad("negative record length"))?;
+    byte(input, &mut left)?;
+    let timestamp_delta = varlong(input, &mut left)?;
+    let offset_delta = varint(input, &mut left)?;
+    let has_key = nullable(input, &mut left, "key is longer than its record")?;
+    nullable(input, &mut left, "value is longer than its record")?;
+    let headers = varint(input, &mut left)?;
+    let headers = u64::try_from(headers).map_err(|_| Stop::Bad("negative header count"))?;
+    // A header takes two bytes at least, so this bounds the loop by the bytes that are there.
+    if headers > left / 2 {
+        return Err(Stop::Bad("more headers than the record has room for"));
+    }
+    for _ in 0..headers {
+        if !nullable(input, &mut left, "header key is longer than its record")? {
+            return Err(Stop::Bad("null header key"));
+        }
+        nullable(input, &mut left, "header value is longer than its record")?;
+    }
+    if left > 0 {
+        return Err(Stop::Bad("record is longer than its fields"));
+    }
+    Ok(Shape { index, timestamp_delta, offset_delta, has_key })
+}
+
+/// Passes a nullable run of bytes by; tells whether it was there.
+fn nullable(input: &mut impl Input, left: &mut u64, too_long: &'static str) -> Result<bool, Stop> {
+    let Ok(length) = u64::try_from(varint(input, left)?) else {
+        return Ok(false);
+    };
+    *left = left.checked_sub(length).ok_or(Stop::Bad(too_long))?;
+    // A record length is an `i32`, and so is what lies inside it.
+    input.skip(length as usize)?;
+    Ok(true)
+}
+
+fn byte(input: &mut impl Input, left: &mut u64) -> Result<u8, Stop> {
+    *left = left.checked_sub(1).ok_or(Stop::Bad("record ends inside a field"))?;
+    input.byte()
+}
+
+fn varint(input: &mut impl Input, left: &mut u64) -> Result<i32, Stop> {
+    let mut raw = 0u32;
+    for shift in [0, 7, 14, 21, 28] {
+        let next = byte(input, left)?;
+        if shift == 28 && next > 0x0f {
+            break;
+        }
+        raw |= u32::from(next & 0x7f) << shift;
+        if next & 0x80 == 0 {
+            return Ok(((raw >> 1) as i32) ^ -((raw & 1) as i32));
+        }
+    }
+    Err(Stop::Bad("integer is too long"))
+}
+
+fn varlong(input: &mut impl Input, left: &mut u64) -> Result<i64, Stop> {
+    let mut raw = 0u64;
+    for shift in (0..70).step_by(7) {
+        let next = byte(input, left)?;
+        if shift == 63 && next > 1 {
+            break;
+        }
+        raw |= u64::from(next & 0x7f) << shift;
+        if next & 0x80 == 0 {
+            return Ok(((raw >> 1) as i64) ^ -((raw & 1) as i64));
+        }
+    }
+    Err(Stop::Bad("integer is too long"))
+}
+
+enum Stop {
+    Bad(&'static str),
+    Batch(BatchError),
+}
+
+impl Stop {
+    fn at(self, index: i32) -> BatchError {
+        match self {
+            Stop::Bad(reason) => BatchError::Record { index, reason },
+            Stop::Batch(error) => error,
+        }
+    }
+}
+
+const ENDS_EARLY: Stop = Stop::Bad("records end before the last one");
+
+/// Bytes that pass by.
+trait Input {
+    fn byte(&mut self) -> Result<u8, Stop>;
+    fn skip(&mut self, length: usize) -> Result<(), Stop>;
+    fn at_end(&mut self) -> Result<bool, Stop>;
+}
+
+struct Slice<'a>(&'a [u8]);
+
+impl Input for Slice<'_> {
+    fn byte(&mut self) -> Result<u8, Stop> {
+        let (byte, rest) = self.0.split_first().ok_or(ENDS_EARLY)?;
+        self.0 = rest;
+        Ok(*byte)
+    }
+
+    fn skip(&mut self, length: usize) -> Result<(), Stop> {
+        self.0 = self.0.get(length..).ok_or(ENDS_EARLY)?;
+        Ok(())
+    }
+
+    fn at_end(&mut self) -> Result<bool, Stop> {
+        Ok(self.0.is_empty())
+    }
+}
+
+struct Stream<'a> {
+    decoder: Decoder<'a>,
+    buffer: Vec<u8>,
+    from: usize,
+    to: usize,
+}
+
+impl Stream<'_> {
+    /// Makes at least one byte available; false at the end.
+    fn fill(&mut self) -> Result<bool, Stop> {
+        if self.from < self.to {
+            return Ok(true);
+        }
+        self.from = 0;
+        self.to = self.decoder.read(&mut self.buffer).map_err(Stop::Batch)?;
+        Ok(self.to > 0)
+    }
+}
+
+impl Input for Stream<'_> {
+    fn byte(&mut self) -> Result<u8, Stop> {
+        if !self.fill()? {
+            return Err(ENDS_EARLY);
+        }
+        let byte = self.buffer.get(self.from).copied().ok_or(ENDS_EARLY)?;
+        self.from += 1;
+        Ok(byte)
+    }
+
+    fn skip(&mut self, mut length: usize) -> Result<(), Stop> {
+        while length > 0 {
+            if !self.fill()? {
+                return Err(ENDS_EARLY);
+            }
+            let passed = length.min(self.to - self.from);
+            self.from += passed;
+            length -= passed;
+        }
+        Ok(())
+    }
+
+    fn at_end(&mut self) -> Result<bool, Stop> {
+        Ok(!self.fill()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::builder::BatchBuilder;
+    use super::*;
+
+    fn shapes(bytes: &[u8], limit: usize) -> Result<Vec<Shape>, BatchError> {
+        let mut seen = Vec::new();
+        walk(&BatchView::parse(bytes)?, limit, |shape| seen.push(shape))?;
+        Ok(seen)
+    }
+
+    fn batch(codec: Codec) -> Vec<u8> {
+        let mut builder = BatchBuilder::new().codec(codec, None);
+        let large = vec![b'v'; 3 * BUFFER_BYTES];
+        let headers = [("a", Some(&b"1"[..])), ("b", None)];
+        builder.append(100, Some(b"key"), Some(b"value"));
+        builder.append_with_headers(90, None, Some(&large), &headers);
+        builder.append(1_000_000, Some(&large), None);
+        builder.build().unwrap()
+    }
+
+    #[test]
+    fn tells_the_same_for_every_codec() {
+        for codec in Codec::ALL {
+            let expected = [(0, 0, 0, true), (1, -10, 1, false), (2, 999_900, 2, true)].map(
+                |(index, timestamp_delta, offset_delta, has_key)| Shape {
+                    index,
+                    timestamp_delta,
+                    offset_delta,
+                    has_key,
+                },
+            );
+            assert_eq!(shapes(&batch(codec), 1 << 20).unwrap(), expected, "{codec}");
+        }
+    }
+
+    #[test]
+    fn stops_at_the_limit() {
+        for codec in Codec::ALL.into_iter().filter(|codec| *codec != Codec::None) {
+            let bytes = batch(codec);
+            let size = BatchView::parse(&bytes).unwrap().records(1 << 20).unwrap();
+            assert_eq!(size.count(), 3);
+            let error = shapes(&bytes, 20_000).unwrap_err();
+            assert_eq!(error, BatchError::TooLarge { limit: 20_000 }, "{codec}");
+        }
+    }
+}
