@@ -62,13 +62,17 @@ impl<'a> BatchView<'a> {
         }
     }
 
+    /// The records' bytes, decompressed into at most `limit`; borrowed if there is no codec.
+    pub fn decompressed(&self, limit: usize) -> Result<Cow<'a, [u8]>, BatchError> {
+        match self.codec()? {
+            Codec::None => Ok(Cow::Borrowed(self.records_payload())),
+            codec => decompress(codec, self.records_payload(), limit).map(Cow::Owned),
+        }
+    }
+
     /// The records, decompressed into at most `limit` bytes; borrowed if there is no codec.
     pub fn records(&self, limit: usize) -> Result<RecordIter<'a>, BatchError> {
-        let payload = match self.codec()? {
-            Codec::None => Cow::Borrowed(self.records_payload()),
-            codec => Cow::Owned(decompress(codec, self.records_payload(), limit)?),
-        };
-        RecordIter::new(&self.header, payload)
+        RecordIter::new(&self.header, self.decompressed(limit)?)
     }
 }
 

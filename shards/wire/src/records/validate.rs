@@ -32,8 +32,10 @@ use super::header::{
     ATTRIBUTES_AT, BatchHeader, CRC_AT, CRC_START, HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC,
     MAGIC_AT, MAX_TIMESTAMP_AT, NO_TIMESTAMP, TimestampType,
 };
-use super::walk::{Shape, walk};
+use super::record::RecordIter;
+use super::walk::{Shape, walk, walk_decompressed};
 use crate::ErrorCode;
+use std::borrow::Cow;
 
 /// Records named in one rejection; more than that are counted in the message only.
 pub const MAX_RECORD_ERRORS: usize = 10_000;
@@ -140,19 +142,24 @@ pub fn validate<'a>(
         TopicCompression::Codec(target, level) => Some((target, level)),
     };
     let recompress = target.filter(|(target, _)| *target != codec);
-    let max_timestamp = if codec == Codec::None || must_open(&batch, rules, now_ms) {
-        check_records(&batch, rules, now_ms)?
-    } else {
-        batch.header().max_timestamp
-    };
     let accepted = match recompress {
         Some((target, level)) => {
-            Accepted::Rewritten(recompressed(&batch, target, level, rules, now_ms)?)
+            let records = batch.decompressed(rules.decompressed_limit).map_err(reject)?;
+            check_records(&batch, Some(&records), rules, now_ms)?;
+            Accepted::Rewritten(recompressed(&batch, records, (target, level), rules, now_ms)?)
         }
-        None => match rules.timestamp_type {
-            TimestampType::LogAppend => retimed(batch, TimestampType::LogAppend, now_ms),
-            TimestampType::Create => retimed(batch, TimestampType::Create, max_timestamp),
-        },
+        None => {
+            let opened = codec == Codec::None || must_open(&batch, rules, now_ms);
+            let max_timestamp = if opened {
+                check_records(&batch, None, rules, now_ms)?
+            } else {
+                batch.header().max_timestamp
+            };
+            match rules.timestamp_type {
+                TimestampType::LogAppend => retimed(batch, TimestampType::LogAppend, now_ms),
+                TimestampType::Create => retimed(batch, TimestampType::Create, max_timestamp),
+            }
+        }
     };
     let log_append_time = (rules.timestamp_type == TimestampType::LogAppend).then_some(now_ms);
     Ok(Validated { batch: accepted, log_append_time })
@@ -247,26 +254,25 @@ fn check_size(bytes: usize, rules: &Rules) -> Result<(), Rejection> {
     ))
 }
 
-/// Whether the records of a compressed batch must be looked at. A codec other than the topic's is
-/// decompressed anyway, so nothing is saved by looking away.
+/// Whether the records of a compressed batch must be looked at although its bytes are kept.
 fn must_open(batch: &BatchView<'_>, rules: &Rules, now_ms: i64) -> bool {
     let header = batch.header();
-    let other_codec = match rules.compression {
-        TopicCompression::Producer => false,
-        TopicCompression::Codec(target, _) => batch.codec() != Ok(target),
-    };
     let bounded_below =
         rules.timestamp_type == TimestampType::Create && rules.before_max_ms != i64::MAX;
     rules.strict
         || rules.compacted
-        || other_codec
         || bounded_below
         || time_fault(header, header.base_timestamp, rules, now_ms).is_some()
         || time_fault(header, header.max_timestamp, rules, now_ms).is_some()
 }
 
-/// Steps 10 to 12; returns the largest timestamp.
-fn check_records(batch: &BatchView<'_>, rules: &Rules, now_ms: i64) -> Result<i64, Rejection> {
+/// Steps 10 to 12, over `records` if they are decompressed already; returns the largest timestamp.
+fn check_records(
+    batch: &BatchView<'_>,
+    records: Option<&[u8]>,
+    rules: &Rules,
+    now_ms: i64,
+) -> Result<i64, Rejection> {
     let header = batch.header();
     let append_time = match header.attributes.timestamp_type() {
         TimestampType::Create => None,
@@ -274,7 +280,7 @@ fn check_records(batch: &BatchView<'_>, rules: &Rules, now_ms: i64) -> Result<i6
     };
     let mut faults = Faults::default();
     let mut max_timestamp = NO_TIMESTAMP;
-    let walked = walk(batch, rules.decompressed_limit, |shape: Shape| {
+    let look = |shape: Shape| {
         let timestamp = append_time
             .unwrap_or_else(|| header.base_timestamp.wrapping_add(shape.timestamp_delta));
         max_timestamp = max_timestamp.max(timestamp);
@@ -287,7 +293,11 @@ fn check_records(batch: &BatchView<'_>, rules: &Rules, now_ms: i64) -> Result<i6
         } else if let Some(fault) = time_fault(header, timestamp, rules, now_ms) {
             faults.add(shape.index, true, || fault.describe(timestamp, rules, now_ms));
         }
-    });
+    };
+    let walked = match records {
+        Some(records) => walk_decompressed(records, header.record_count, look),
+        None => walk(batch, rules.decompressed_limit, look),
+    };
     walked.map_err(reject)?;
     faults.result()?;
     Ok(max_timestamp)
@@ -395,8 +405,8 @@ fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
 /// The same records with another codec, and step 13.
 fn recompressed(
     batch: &BatchView<'_>,
-    target: Codec,
-    level: Option<i32>,
+    records: Cow<'_, [u8]>,
+    (target, level): (Codec, Option<i32>),
     rules: &Rules,
     now_ms: i64,
 ) -> Result<Vec<u8>, Rejection> {
@@ -409,7 +419,7 @@ fn recompressed(
     if rules.timestamp_type == TimestampType::LogAppend {
         builder = builder.log_append_time(now_ms);
     }
-    let mut records = batch.records(rules.decompressed_limit).map_err(reject)?;
+    let mut records = RecordIter::new(header, records).map_err(reject)?;
     let mut offset_delta = 0;
     while let Some(record) = records.next_record().map_err(reject)? {
         builder.append_record(offset_delta, &record);

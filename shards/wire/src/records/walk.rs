@@ -29,11 +29,8 @@ pub fn walk(
     mut each: impl FnMut(Shape),
 ) -> Result<(), BatchError> {
     let (payload, count) = (batch.records_payload(), batch.header().record_count);
-    if count < 0 {
-        return Err(BatchError::Count(count));
-    }
     match batch.codec()? {
-        Codec::None => records(&mut Slice(payload), count, &mut each),
+        Codec::None => walk_decompressed(payload, count, each),
         codec => {
             let decoder = Decoder::new(codec, payload, limit)?;
             let buffer = vec![0; BUFFER_BYTES];
@@ -42,11 +39,23 @@ pub fn walk(
     }
 }
 
+/// The same over the bytes of `count` records that are not, or no longer, compressed.
+pub fn walk_decompressed(
+    payload: &[u8],
+    count: i32,
+    mut each: impl FnMut(Shape),
+) -> Result<(), BatchError> {
+    records(&mut Slice(payload), count, &mut each)
+}
+
 fn records(
     input: &mut impl Input,
     count: i32,
     each: &mut impl FnMut(Shape),
 ) -> Result<(), BatchError> {
+    if count < 0 {
+        return Err(BatchError::Count(count));
+    }
     for index in 0..count {
         let shape = record(input, index).map_err(|stop| stop.at(index))?;
         each(shape);
