@@ -1,5 +1,7 @@
 //! Produce validation against what Apache Kafka's own classes answered to the same bytes.
 
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
 use std::collections::BTreeMap;
 use wire::ErrorCode;
 use wire::records::validate::{Accepted, Rules, TopicCompression, validate};

@@ -22,9 +22,6 @@ pub(super) fn compress(level: Option<i32>, data: &[u8]) -> Result<Vec<u8>, Strin
 }
 
 pub(super) fn decompress(data: &[u8], limit: usize) -> Result<Vec<u8>, Fault> {
-    if data.is_empty() {
-        return Err(Fault::bad("block is empty"));
-    }
     let declared = zstd_safe::get_frame_content_size(data).ok().flatten();
     let mut capacity = match declared.map(usize::try_from) {
         Some(Ok(size)) if size <= limit => size,
@@ -53,9 +50,6 @@ pub(super) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// `None` if the first frame wants a larger window than streams keep.
     pub(super) fn new(data: &'a [u8]) -> Result<Option<Self>, Fault> {
-        if data.is_empty() {
-            return Err(Fault::bad("block is empty"));
-        }
         if window(data).is_some_and(|bytes| bytes > 1 << STREAM_WINDOW_LOG) {
             return Ok(None);
         }
