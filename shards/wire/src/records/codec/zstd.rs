@@ -22,6 +22,9 @@ pub(super) fn compress(level: Option<i32>, data: &[u8]) -> Result<Vec<u8>, Strin
 }
 
 pub(super) fn decompress(data: &[u8], limit: usize) -> Result<Vec<u8>, Fault> {
+    if data.is_empty() {
+        return Err(Fault::bad("incomplete frame"));
+    }
     let declared = zstd_safe::get_frame_content_size(data).ok().flatten();
     let mut capacity = match declared.map(usize::try_from) {
         Some(Ok(size)) if size <= limit => size,
