@@ -449,8 +449,17 @@ fn is_optional(field: &Field, within: Versions) -> bool {
     field.kind == Kind::Records || !field.nullable.intersect(within).is_empty()
 }
 
+/// A structure that may be null and has a tagged field to itself.
+fn is_tagged_struct(field: &Field) -> bool {
+    let structure = matches!(field.kind, Kind::Struct(_));
+    structure && field.tag.is_some() && !field.nullable.is_empty()
+}
+
 fn read_field(field: &Field, present: Versions, reader: &str) -> String {
     let read = format!("c::Field::read({reader}, v)?");
+    if is_tagged_struct(field) {
+        return format!("c::Nullable::read_tagged({reader}, v)?");
+    }
     if !is_optional(field, present) {
         return match field.nullable.is_empty() {
             true => read,
@@ -469,6 +478,9 @@ fn write_field(field: &Field, present: Versions, shape: &str) -> String {
     let write = format!("c::Field::write(&self.{name}, w, v)?;");
     if field.kind != Kind::Records && field.nullable.is_empty() {
         return write;
+    }
+    if is_tagged_struct(field) {
+        return format!("c::Nullable::write_tagged(self.{name}.as_ref(), w, v)?;");
     }
     let path = format!("{shape}.{}", field.name);
     let need = format!("c::Field::write(c::need(&self.{name}, \"{path}\", v)?, w, v)?;");

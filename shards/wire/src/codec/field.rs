@@ -32,7 +32,8 @@ pub trait Field<'a>: Sized {
 }
 
 /// A field that can be null. Strings, arrays and records spend a length on it; structures, as
-/// written here, a byte: -1 for null, 1 before a value.
+/// written here, a byte: below 0 for null, 1 before a value. Alone in a tagged field, a structure
+/// spends a varint instead: 0 for null, 1 before a value.
 pub trait Nullable<'a>: Field<'a> {
     fn read_nullable(r: &mut Reader<'a>, v: Version) -> Result<Option<Self>, DecodeError> {
         match r.i8()? {
@@ -48,6 +49,18 @@ pub trait Nullable<'a>: Field<'a> {
 
     fn nullable_bytes_min(_: Version) -> usize {
         1
+    }
+
+    fn read_tagged(r: &mut Reader<'a>, v: Version) -> Result<Option<Self>, DecodeError> {
+        match r.uvarint()? {
+            0 => Ok(None),
+            _ => Self::read(r, v).map(Some),
+        }
+    }
+
+    fn write_tagged(this: Option<&Self>, w: &mut Writer, v: Version) -> Result<(), EncodeError> {
+        w.uvarint(u32::from(this.is_some()));
+        this.map_or(Ok(()), |this| this.write(w, v))
     }
 }
 

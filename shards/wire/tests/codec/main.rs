@@ -1,0 +1,19 @@
+//! The codec against Kafka's own classes, against the `kafka-protocol` crate, against a second
+//! reading of the schema, and against hostile bytes.
+
+// Clippy lets tests unwrap, but does not see that the helpers here are tests too.
+#![allow(clippy::unwrap_used)]
+
+mod allocation;
+mod golden;
+mod hostile;
+mod model;
+mod probe;
+mod property;
+
+#[allow(dead_code)]
+#[path = "../../build/names.rs"]
+mod names;
+#[allow(dead_code)]
+#[path = "../../build/schema.rs"]
+mod schema;
