@@ -5,6 +5,14 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod error;
+mod image;
 mod node;
+mod record;
 
+pub use error::MetaError;
+pub use image::{
+    Changes, Delta, Endpoint, Image, NO_LEADER, Node, NodeLoad, Partition, Replicas, Topic,
+};
 pub use node::{NodeId, SHARDS_PER_BROKER};
+pub use record::MetadataRecord;

@@ -44,7 +44,7 @@ pub(super) const IDENTITY: Section = Section { title: "Identity and process", ke
 pub(super) const LISTENERS: Section = Section {
     title: "Listeners, sockets and connections",
     keys: &[
-        per_broker("listeners", Kind::List)
+        read_only("listeners", Kind::List)
             .default("PLAINTEXT://127.0.0.1:9092")
             .doc("Address that clients connect to. Shard s listens on this port + s.")
             .honoured(),
