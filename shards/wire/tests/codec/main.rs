@@ -8,6 +8,7 @@ mod allocation;
 mod golden;
 mod hostile;
 mod model;
+mod oracle;
 mod probe;
 mod property;
 
