@@ -57,6 +57,20 @@ pub const SCENARIOS: [&str; 25] = [
     "admin",
 ];
 
+/// What the family `tools` has instead: a scenario for each of Kafka's own tools.
+pub const TOOLS: [&str; 10] = [
+    "kafka-topics",
+    "kafka-configs",
+    "kafka-get-offsets",
+    "kafka-producer-perf-test",
+    "kafka-delete-records",
+    "kafka-log-dirs",
+    "kafka-cluster",
+    "kafka-console-producer",
+    "kafka-console-consumer",
+    "kafka-dump-log",
+];
+
 /// A program that prints no result for this long is given up. Every scenario ends itself in half.
 const SILENCE: Duration = Duration::from_secs(120);
 /// Lines a program may be ahead of the runner.
@@ -196,6 +210,7 @@ mod tests {
     fn the_readme_lists_the_same_scenarios_and_families() {
         let text = std::fs::read_to_string(root().join("tests/clients/README.md")).unwrap();
         assert_eq!(first_cells(&text, "## Scenarios"), SCENARIOS);
+        assert_eq!(first_cells(&text, "## Tools"), TOOLS);
         assert_eq!(first_cells(&text, "## Families"), FAMILIES);
     }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use corelane_tests::families::{FAMILIES, Family, Outcome, SCENARIOS};
+use corelane_tests::families::{FAMILIES, Family, Outcome, SCENARIOS, TOOLS};
 use corelane_tests::{Broker, BrokerOptions, Error, Result, Target};
 
 /// Run real Kafka clients against Corelane or Apache Kafka.
@@ -29,7 +29,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_parser = FAMILIES)]
     only: Vec<String>,
     /// One scenario to run in each family that has it.
-    #[arg(long, value_parser = SCENARIOS)]
+    #[arg(long, value_parser = [SCENARIOS.as_slice(), TOOLS.as_slice()].concat())]
     scenario: Option<String>,
     /// A family whose toolchain is missing is a failure, not skipped.
     #[arg(long)]
@@ -122,7 +122,8 @@ impl<'a> Runner<'a> {
         }
         match family.build() {
             Ok(listed) => {
-                if let Some(odd) = listed.iter().find(|name| !SCENARIOS.contains(&name.as_str())) {
+                let known = [SCENARIOS.as_slice(), TOOLS.as_slice()].concat();
+                if let Some(odd) = listed.iter().find(|name| !known.contains(&name.as_str())) {
                     self.fail(&family.name, &format!("lists {odd}, which is no scenario"));
                 }
                 Some(listed)

@@ -1,0 +1,157 @@
+package corelane.tools;
+
+import static corelane.tools.Cluster.contains;
+import static corelane.tools.Cluster.equal;
+import static corelane.tools.Cluster.that;
+
+import java.io.IOException;
+import java.io.RandomAccessFile;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.regex.Pattern;
+
+/**
+ * kafka-dump-log over a partition's files, copied while the broker runs: the log of each segment
+ * record by record, its indexes against the log, and the producer snapshots.
+ *
+ * The active segment's log may end in zeros that the broker has set aside for more records; they
+ * are cut from the copy, since the tool (rightly) reads none of them as a batch. Closed segments
+ * are dumped as they are.
+ */
+final class DumpLog {
+    private static final int RECORDS_PER_CODEC = 10_000;
+    private static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
+    /** What the tool prints when something is wrong. */
+    private static final Pattern COMPLAINT = Pattern.compile(
+            "(?i)mismatch|non-consecutive|corrupt|out of order|invalid|exception|error|isvalid: false|could not");
+    /**
+     * The tool in 4.4 starts from offset -1 in every file, so it finds a gap before the first
+     * record of each segment but the first. This one, when it is the only one, is no complaint.
+     */
+    private static final Pattern FIRST_OF_LATER_SEGMENT =
+            Pattern.compile("Non-consecutive offsets in .*\\R\\s+-1 is followed by \\d+\\R(?!\\s+-?\\d+ is followed by)");
+
+    private DumpLog() {}
+
+    static void run(Cluster cluster) throws Exception {
+        that("needs --data-dir", !cluster.dataDir.isEmpty());
+        // 1 MiB is the smallest segment; a small index interval makes for many index entries.
+        String topic = cluster.newTopic(1, "--config", "segment.bytes=1048576", "--config", "index.interval.bytes=512");
+        for (String codec : CODECS) {
+            cluster.run("ProducerPerformance", "--topic", topic, "--num-records", "" + RECORDS_PER_CODEC,
+                            "--record-size", "100", "--throughput", "-1", "--record-key-range", "1000", "--key-distribution", "random",
+                            "--command-property", "compression.type=" + codec, "acks=all", "batch.size=4000")
+                    .well();
+        }
+        int count = RECORDS_PER_CODEC * CODECS.size();
+        equal("end offset", List.of(topic + ":0:" + count), cluster.offsets(topic));
+
+        Path copy = Files.createTempDirectory("dump-log");
+        try {
+            check(copyOf(Path.of(cluster.dataDir, topic + "-0"), copy), count);
+        } finally {
+            try (var files = Files.walk(copy)) {
+                for (Path path : files.sorted(Comparator.reverseOrder()).toList()) {
+                    Files.delete(path);
+                }
+            }
+        }
+    }
+
+    private static void check(List<Path> files, int count) {
+        var logs = ending(files, ".log");
+        that("several segments: " + logs, logs.size() >= 3);
+        equal("indexes", logs.size(), ending(files, ".index").size());
+        equal("time indexes", logs.size(), ending(files, ".timeindex").size());
+        that("producer snapshots", !ending(files, ".snapshot").isEmpty());
+
+        long next = 0;
+        var codecs = new ArrayList<String>();
+        for (Path log : logs) {
+            String out = dump(log, "--deep-iteration", "--print-data-log");
+            var starts = Pattern.compile("Log starting offset: (\\d+)").matcher(out);
+            that("a starting offset of " + log, starts.find());
+            equal("starting offset of " + log, next, Long.parseLong(starts.group(1)));
+            var record = Pattern.compile("(?m)^\\| offset: (\\d+) .*payload: ").matcher(out);
+            while (record.find()) {
+                equal("offset in " + log, next++, Long.parseLong(record.group(1)));
+            }
+            Pattern.compile("compresscodec: (\\w+)").matcher(out).results()
+                    .map(result -> result.group(1)).distinct().filter(codec -> !codecs.contains(codec)).forEach(codecs::add);
+        }
+        equal("records in all segments", (long) count, next);
+        equal("codecs in order", CODECS, codecs);
+
+        checkIndexes(ending(files, ".index"), "offset: ");
+        checkIndexes(ending(files, ".timeindex"), "timestamp: ");
+        for (Path snapshot : ending(files, ".snapshot")) {
+            contains("producers in " + snapshot, dump(snapshot), "producerId: ");
+        }
+    }
+
+    /** Each against its log, and the closed segments' for sanity: an open one may have a zero tail. */
+    private static void checkIndexes(List<Path> indexes, String entry) {
+        for (Path index : indexes) {
+            that("entries in " + index, dump(index).lines().filter(line -> line.startsWith(entry)).count() > 1);
+        }
+        for (Path index : indexes.subList(0, indexes.size() - 1)) {
+            contains("sanity of " + index, dump(index, "--index-sanity-check"), "passed sanity check");
+        }
+    }
+
+    private static String dump(Path file, String... arguments) {
+        String[] all = new String[arguments.length + 2];
+        all[0] = "--files";
+        all[1] = file.toString();
+        System.arraycopy(arguments, 0, all, 2, arguments.length);
+        var ended = Tool.run("DumpLogSegments", all).well();
+        String text = ended.out() + ended.err();
+        var complaint = COMPLAINT.matcher(FIRST_OF_LATER_SEGMENT.matcher(text).replaceAll("").replaceAll("payload: .*", ""));
+        if (complaint.find()) {
+            var around = text.lines().filter(line -> COMPLAINT.matcher(line).find()).limit(3).toList();
+            throw new AssertionError("dump of " + file + ": " + around);
+        }
+        return text;
+    }
+
+    /** The files of the partition, copied; sorted by name and so by offset. */
+    private static List<Path> copyOf(Path partition, Path to) throws IOException {
+        try (var files = Files.list(partition)) {
+            for (Path file : files.toList()) {
+                Files.copy(file, to.resolve(file.getFileName()));
+            }
+        }
+        try (var files = Files.list(to)) {
+            var copies = files.sorted().toList();
+            var logs = ending(copies, ".log");
+            cutZeroTail(logs.get(logs.size() - 1));
+            return copies;
+        }
+    }
+
+    private static void cutZeroTail(Path log) throws IOException {
+        byte[] bytes = Files.readAllBytes(log);
+        int position = 0;
+        // Offset (8 bytes) and length (4 bytes) lead each batch; a length of zero is the tail.
+        while (position + 12 <= bytes.length) {
+            int length = java.nio.ByteBuffer.wrap(bytes, position + 8, 4).getInt();
+            if (length == 0) {
+                break;
+            }
+            position += 12 + length;
+        }
+        for (int i = position; i < bytes.length; i++) {
+            that("the tail of " + log + " is not zero at " + i, bytes[i] == 0);
+        }
+        try (var file = new RandomAccessFile(log.toFile(), "rw")) {
+            file.setLength(Math.min(position, bytes.length));
+        }
+    }
+
+    private static List<Path> ending(List<Path> files, String suffix) {
+        return files.stream().filter(file -> file.toString().endsWith(suffix)).toList();
+    }
+}
