@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod cgroup;
 mod cpu;
 mod directory;
@@ -16,6 +17,7 @@ mod port;
 mod preflight;
 mod size;
 
+pub use address::outbound_address;
 pub use cpu::{Cpus, usable_cpus};
 pub use directory::{DirectIo, Directory, inspect_directory};
 pub use io_uring::{IoUringSwitch, io_uring_switch};

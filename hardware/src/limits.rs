@@ -7,7 +7,7 @@ use rustix::process::{Rlimit, getrlimit, setrlimit};
 pub enum Resource {
     /// RLIMIT_NOFILE: sockets plus open segment files.
     OpenFiles,
-    /// RLIMIT_MEMLOCK in bytes: registered ring buffers on kernels before 5.12.
+    /// RLIMIT_MEMLOCK in bytes: counts buffers registered with a ring.
     LockedMemory,
 }
 

@@ -17,7 +17,7 @@ use crate::{
 const COMFORTABLE_FILES: u64 = 65_536;
 /// Below this not even one shard with a handful of clients works.
 const LEAST_FILES: u64 = 1_024;
-/// The ring of one shard with its registered buffers, on kernels that count it.
+/// What one shard may register with its ring.
 const LOCKED_BYTES_PER_SHARD: u64 = 1 << 20;
 /// DESIGN: works in 256 MiB.
 const LEAST_MEMORY_BYTES: u64 = 256 << 20;
@@ -106,7 +106,7 @@ fn ring(probe: &Result<(), io::Error>, switch: IoUringSwitch) -> Check {
              `sysctl kernel.io_uring_group` names"
         }
         IoUringSwitch::Open if error.raw_os_error() == Some(libc::ENOSYS) => {
-            "use a Linux kernel of 5.19 or newer with io_uring built in"
+            "use a Linux kernel of 6.1 or newer with io_uring built in"
         }
         IoUringSwitch::Open if error.kind() == io::ErrorKind::PermissionDenied => {
             "the container's seccomp profile blocks it: allow io_uring_setup, io_uring_enter and \
@@ -115,7 +115,7 @@ fn ring(probe: &Result<(), io::Error>, switch: IoUringSwitch) -> Check {
         IoUringSwitch::Open if error.kind() == io::ErrorKind::OutOfMemory => {
             "raise the locked-memory limit (`ulimit -l unlimited`, systemd `LimitMEMLOCK=infinity`)"
         }
-        IoUringSwitch::Open => "use a Linux kernel of 5.19 or newer, outside a sandbox",
+        IoUringSwitch::Open => "use a Linux kernel of 6.1 or newer, outside a sandbox",
     };
     Check::fail(NAME, finding, remedy)
 }
@@ -166,7 +166,7 @@ fn open_files(limit: Limit) -> Check {
     }
 }
 
-/// Only a warning: kernels from 5.12 on count ring memory in the control group instead.
+/// Only a warning: a ring works without registered buffers, and what it needs itself is not counted.
 fn locked_memory(limit: Limit, shards: usize) -> Check {
     const NAME: &str = "locked memory";
     let wanted = LOCKED_BYTES_PER_SHARD.saturating_mul(shards as u64);
@@ -298,7 +298,7 @@ mod tests {
             (libc::EPERM, IoUringSwitch::Off, "io_uring_disabled=0"),
             (libc::EPERM, IoUringSwitch::Restricted, "io_uring_group"),
             (libc::EPERM, IoUringSwitch::Open, "seccomp"),
-            (libc::ENOSYS, IoUringSwitch::Open, "kernel of 5.19"),
+            (libc::ENOSYS, IoUringSwitch::Open, "kernel of 6.1"),
             (libc::ENOMEM, IoUringSwitch::Open, "ulimit -l"),
         ];
         for (code, switch, word) in table {

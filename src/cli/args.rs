@@ -1,0 +1,369 @@
+//! The command line as clap sees it: every command, flag, default and example.
+//!
+//! Owns names and help texts only; each command's file does the work.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::position::{Position, TopicPartitions};
+use crate::config::endpoint::Endpoint;
+use crate::error::Exit;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "corelane",
+    version,
+    about = "A Kafka-compatible broker with one single-threaded shard per CPU core",
+    after_help = Exit::TABLE,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub struct Arguments {
+    /// What to log to stderr: error, warn, info, debug, trace, or a filter such as
+    /// `info,broker=debug` [default: RUST_LOG, else info for serve and warn for the rest]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log: Option<String>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the broker on this machine
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Create, list, describe, change and delete topics of any Kafka cluster
+    #[command(subcommand, after_help = TOPIC_EXAMPLES)]
+    Topic(TopicCommand),
+    /// Send records from stdin or files
+    #[command(after_help = PRODUCE_EXAMPLES)]
+    Produce(ProduceArgs),
+    /// Print records
+    #[command(after_help = CONSUME_EXAMPLES)]
+    Consume(ConsumeArgs),
+    /// Print the version
+    #[command(after_help = "Example:\n  corelane version")]
+    Version,
+}
+
+const SERVE_EXAMPLES: &str = "Examples:\n  \
+    corelane serve\n  \
+    corelane serve --listen 0.0.0.0:9092 --advertise kafka1.example --data-dir /data/a --data-dir /data/b\n  \
+    corelane serve --config server.properties --set num.partitions=6\n  \
+    corelane serve --check";
+
+#[derive(Debug, Args, Clone, Default)]
+pub struct ServeArgs {
+    /// Settings in the format and under the names of Kafka's server.properties
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where records are kept; repeat it for several disks [default: ./corelane-data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Vec<PathBuf>,
+    /// Where to listen; shard N listens on PORT+N [default: 127.0.0.1:9092]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// What clients are told to connect to [default: the listen address, or this machine's]
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub advertise: Option<String>,
+    /// This broker's number; shard N is Kafka node NUMBER*1000+N
+    /// [default: the data directory's, else 0]
+    #[arg(long, value_name = "NUMBER")]
+    pub broker_id: Option<i32>,
+    /// How many shards to run [default: one for each usable CPU]
+    #[arg(long, value_name = "N")]
+    pub shards: Option<usize>,
+    /// Memory for caches and buffers, for example 512M or 4G [default: half of what is usable]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// One setting under its Kafka name; wins over the file
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Let idle shards spin so many microseconds before they sleep: lower latency, more CPU
+    #[arg(long, value_name = "MICROSECONDS", num_args = 0..=1, default_missing_value = "100")]
+    pub poll: Option<u64>,
+    /// Leave the placing of shards on CPUs to the kernel
+    #[arg(long)]
+    pub no_pin: bool,
+    /// Only check whether this machine can run the broker, and print each finding
+    #[arg(long)]
+    pub check: bool,
+}
+
+const TOPIC_EXAMPLES: &str = "Examples:\n  \
+    corelane topic create orders --partitions 6 --set retention.ms=3600000\n  \
+    corelane topic describe orders --configs";
+
+#[derive(Debug, Subcommand)]
+pub enum TopicCommand {
+    /// Create topics
+    #[command(after_help = "Example:\n  \
+        corelane topic create orders payments --partitions 6 --set cleanup.policy=compact")]
+    Create(TopicCreateArgs),
+    /// List topics, one name a line
+    #[command(after_help = "Example:\n  corelane topic list --bootstrap kafka1.example:9092")]
+    List(TopicListArgs),
+    /// Show partitions, leaders, replicas and, if asked, settings
+    #[command(after_help = "Example:\n  corelane topic describe orders --configs")]
+    Describe(TopicDescribeArgs),
+    /// Delete topics with their records
+    #[command(after_help = "Example:\n  corelane topic delete orders")]
+    Delete(TopicDeleteArgs),
+    /// Add partitions, set or unset settings
+    #[command(after_help = "Example:\n  \
+        corelane topic alter orders --partitions 12 --set retention.ms=-1 --unset cleanup.policy")]
+    Alter(TopicAlterArgs),
+}
+
+/// Common to all commands that talk to a cluster.
+#[derive(Debug, Args, Clone)]
+pub struct ClusterArgs {
+    /// Brokers to start from
+    #[arg(
+        long,
+        short = 'b',
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:9092",
+        value_parser = parse_bootstrap
+    )]
+    pub bootstrap: Vec<Endpoint>,
+    /// How many seconds to keep trying
+    #[arg(long, value_name = "SECONDS", default_value = "30",
+        value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub timeout: u32,
+}
+
+fn parse_bootstrap(text: &str) -> Result<Endpoint, String> {
+    Endpoint::parse_with_default_port(text, 9092).map_err(|error| error.to_string())
+}
+
+#[derive(Debug, Args)]
+pub struct TopicCreateArgs {
+    #[arg(required = true, value_name = "TOPIC")]
+    pub topics: Vec<String>,
+    /// [default: the cluster's num.partitions]
+    #[arg(long, short, value_name = "N")]
+    pub partitions: Option<i32>,
+    /// [default: the cluster's default.replication.factor]
+    #[arg(long, short, value_name = "N")]
+    pub replication_factor: Option<i16>,
+    /// A topic setting
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Be content with a topic that is already there
+    #[arg(long)]
+    pub if_not_exists: bool,
+    /// Check only, create nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicListArgs {
+    /// Internal topics too
+    #[arg(long)]
+    pub internal: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicDescribeArgs {
+    /// [default: all that are not internal]
+    #[arg(value_name = "TOPIC")]
+    pub topics: Vec<String>,
+    /// Also the settings that differ from the defaults
+    #[arg(long)]
+    pub configs: bool,
+    /// Also every other setting
+    #[arg(long)]
+    pub all_configs: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicDeleteArgs {
+    #[arg(required = true, value_name = "TOPIC")]
+    pub topics: Vec<String>,
+    /// Be content if a topic is not there
+    #[arg(long)]
+    pub if_exists: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct TopicAlterArgs {
+    #[arg(value_name = "TOPIC")]
+    pub topic: String,
+    /// The new number of partitions; it can only grow
+    #[arg(long, short, value_name = "N")]
+    pub partitions: Option<i32>,
+    /// Set a topic setting
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Take a topic setting back to its default
+    #[arg(long, value_name = "KEY")]
+    pub unset: Vec<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+const PRODUCE_EXAMPLES: &str = "Examples:\n  \
+    echo hello | corelane produce greetings\n  \
+    corelane produce users --key-separator : users.txt\n  \
+    corelane produce photos --format file *.jpg --compression none\n  \
+    corelane consume a --format json | corelane produce b --format json";
+
+#[derive(Debug, Args)]
+pub struct ProduceArgs {
+    pub topic: String,
+    /// Read these instead of stdin
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// How input is cut into records
+    #[arg(long, short, default_value = "lines")]
+    pub format: ProduceFormat,
+    /// Split each line into key and value here
+    #[arg(long, short = 'k', value_name = "TEXT")]
+    pub key_separator: Option<String>,
+    /// A key or value that reads exactly so is null
+    #[arg(long, value_name = "TEXT")]
+    pub null: Option<String>,
+    /// A header for every record; repeat it for several
+    #[arg(long, short = 'H', value_name = "NAME=VALUE")]
+    pub header: Vec<String>,
+    /// Send everything to this partition [default: by key, else in turn]
+    #[arg(long, short, value_name = "N")]
+    pub partition: Option<i32>,
+    /// When a record counts as sent: 0 at once, 1 the leader has it, all every in-sync replica too
+    #[arg(long, short, default_value = "all")]
+    pub acks: Acks,
+    #[arg(long, short = 'z', default_value = "none")]
+    pub compression: Compression,
+    /// Say nothing at the end
+    #[arg(long, short)]
+    pub quiet: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProduceFormat {
+    /// One record a line
+    Lines,
+    /// One JSON object a line, as `consume --format json` prints it
+    Json,
+    /// Each file is one record's value
+    File,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Acks {
+    #[value(name = "0")]
+    None,
+    #[value(name = "1")]
+    Leader,
+    #[value(name = "all", alias = "-1")]
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Compression {
+    None,
+    Gzip,
+    Snappy,
+    Lz4,
+    Zstd,
+}
+
+const CONSUME_EXAMPLES: &str = "Examples:\n  \
+    corelane consume orders\n  \
+    corelane consume orders:0,3-5 --from -10 --format '%p:%o %k=%v'\n  \
+    corelane consume orders --from 15m --follow --format json\n\n\
+    Formats:\n  \
+    value, key-value, json, or a pattern of %k key, %v value, %h headers, %o offset,\n  \
+    %p partition, %t timestamp in ms, %T topic, %% percent, \\n \\t \\0 \\xNN";
+
+#[derive(Debug, Args)]
+pub struct ConsumeArgs {
+    /// A topic, or some of its partitions: orders:0,3-5
+    #[arg(value_name = "TOPIC[:PARTITIONS]")]
+    pub source: TopicPartitions,
+    /// earliest, latest, an offset, -N (the last N), an age (15m), a time (2026-08-21T10:00:00Z)
+    /// or @MILLISECONDS [default: earliest, or latest with --follow]
+    #[arg(long, value_name = "POSITION", allow_hyphen_values = true)]
+    pub from: Option<Position>,
+    /// Stop after so many records
+    #[arg(long, short = 'n', value_name = "N")]
+    pub count: Option<u64>,
+    /// Wait for more at the end instead of stopping there
+    #[arg(long, short)]
+    pub follow: bool,
+    /// value, key-value, json, or a pattern; see below
+    #[arg(long, short = 'o', default_value = "value")]
+    pub format: String,
+    /// Between key and value in key-value
+    #[arg(long, short = 'k', value_name = "TEXT", default_value = "\\t")]
+    pub key_separator: String,
+    /// After each record
+    #[arg(long, value_name = "TEXT", default_value = "\\n")]
+    pub terminator: String,
+    /// What to print for a null key or value
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub null: String,
+    /// Records of unfinished and aborted transactions too
+    #[arg(long)]
+    pub uncommitted: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_help_with_an_example() {
+        fn walk(command: &clap::Command, path: &str) {
+            for sub in command.get_subcommands() {
+                let path = format!("{path} {}", sub.get_name());
+                let help = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+                let example = format!("{path} ");
+                let shown = help.contains(&example) || help.contains(path.as_str());
+                assert!(shown, "`{path} --help` has no example");
+                walk(sub, &path);
+            }
+        }
+        walk(&Arguments::command(), "corelane");
+    }
+
+    #[test]
+    fn hyphenated_positions_and_lists_parse() {
+        let parse = |line: &str| Arguments::try_parse_from(line.split(' ')).map(|a| a.command);
+        let Ok(Command::Consume(args)) = parse("corelane consume t:0-2 --from -10 -b a,b:1") else {
+            panic!("did not parse")
+        };
+        assert_eq!(args.from, Some(Position::Last(10)));
+        assert_eq!(args.source.partitions, [0, 1, 2]);
+        let ports: Vec<u16> = args.cluster.bootstrap.iter().map(|e| e.port).collect();
+        assert_eq!(ports, [9092, 1]);
+        let Ok(Command::Serve(args)) = parse("corelane serve --poll --shards 4") else {
+            panic!("did not parse")
+        };
+        assert_eq!((args.poll, args.shards), (Some(100), Some(4)));
+        assert!(parse("corelane consume t --timeout 0").is_err());
+    }
+}

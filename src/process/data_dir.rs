@@ -1,0 +1,248 @@
+//! Data directories: created and marked at the first start, checked at every other, and locked as
+//! long as the process lives.
+//!
+//! Owns who may use a directory. Runs before the shards, on the main thread's ring. The order is
+//! lock, read, decide, write: nothing is written before every directory is locked and understood.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use reactor::fs::{self, DirLock};
+
+use super::meta_properties::{FILE_NAME, MAX_BYTES, MetaProperties};
+use crate::error::{Error, Result, plain};
+
+const LOCK_FILE: &str = ".lock";
+/// What a first start that was cut off, or the making of a file system, leaves behind.
+const HARMLESS: [&str; 3] = [LOCK_FILE, "lost+found", "meta.properties.tmp"];
+
+/// The directories of this process. Dropping it gives them up.
+pub struct DataDirs {
+    pub cluster_id: String,
+    pub broker_id: i32,
+    /// The cluster was made just now.
+    pub new: bool,
+    _locks: Vec<DirLock>,
+}
+
+impl DataDirs {
+    /// Takes all directories for this broker, making them if they are not there.
+    pub async fn open(dirs: &[PathBuf], broker_id: Option<i32>) -> Result<Self> {
+        let mut locks = Vec::with_capacity(dirs.len());
+        for dir in dirs {
+            fs::create_dir_all(dir).await.map_err(|error| unusable(dir, "create", &error))?;
+            locks.push(lock(dir).await?);
+        }
+        let mut found = Vec::with_capacity(dirs.len());
+        for dir in dirs {
+            found.push((dir.clone(), read(dir).await?));
+        }
+        let new = found.iter().all(|(_, meta)| meta.is_none());
+        let decided = decide(&found, broker_id, &mut random_id)?;
+        for ((dir, before), after) in found.iter().zip(&decided) {
+            if before.as_ref() != Some(after) {
+                let path = dir.join(FILE_NAME);
+                fs::write_atomic(&path, after.to_string().into_bytes())
+                    .await
+                    .map_err(|error| unusable(&path, "write", &error))?;
+            }
+        }
+        let first = decided.into_iter().next();
+        let first = first.ok_or_else(|| Error::internal("no data directory was named"))?;
+        Ok(DataDirs {
+            cluster_id: first.cluster_id,
+            broker_id: first.broker_id,
+            new,
+            _locks: locks,
+        })
+    }
+}
+
+async fn lock(dir: &Path) -> Result<DirLock> {
+    let path = dir.join(LOCK_FILE);
+    fs::lock(&path).await.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => Error::data_dir(
+            format!("{} is in use by another process", dir.display()),
+            "stop that process, or name another directory with --data-dir",
+        ),
+        _ => unusable(&path, "lock", &error),
+    })
+}
+
+async fn read(dir: &Path) -> Result<Option<MetaProperties>> {
+    let path = dir.join(FILE_NAME);
+    let size = match fs::metadata(&path).await {
+        Ok(found) => found.size,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return check_empty(dir).await.map(|()| None);
+        }
+        Err(error) => return Err(unusable(&path, "read", &error)),
+    };
+    if size > MAX_BYTES as u64 {
+        return Err(damaged(&path, &format!("it has {size} bytes")));
+    }
+    let bytes = fs::read(&path).await.map_err(|error| unusable(&path, "read", &error))?;
+    let parsed = MetaProperties::parse(&bytes);
+    parsed.map(Some).map_err(|error| damaged(&path, &error.to_string()))
+}
+
+/// A directory with other things in it is not taken: it may be somebody's home, or records whose
+/// `meta.properties` got lost.
+async fn check_empty(dir: &Path) -> Result<()> {
+    let entries = fs::read_dir(dir).await.map_err(|error| unusable(dir, "list", &error))?;
+    let foreign = entries.iter().find(|entry| !HARMLESS.contains(&entry.name.as_str()));
+    match foreign {
+        None => Ok(()),
+        Some(entry) => Err(Error::data_dir(
+            format!("{} has no {FILE_NAME} but is not empty ({})", dir.display(), entry.name),
+            "name an empty or new directory with --data-dir, or put the file back",
+        )),
+    }
+}
+
+/// What every directory's `meta.properties` should say, or why they do not belong together.
+fn decide(
+    found: &[(PathBuf, Option<MetaProperties>)],
+    broker_id: Option<i32>,
+    random_id: &mut dyn FnMut() -> String,
+) -> Result<Vec<MetaProperties>> {
+    let known = found.iter().find_map(|(dir, meta)| meta.as_ref().map(|meta| (dir, meta)));
+    let (cluster_id, known_id) = match known {
+        Some((_, meta)) => (meta.cluster_id.clone(), Some(meta.broker_id)),
+        None => (random_id(), None),
+    };
+    let broker_id = broker_id.or(known_id).unwrap_or(0);
+    let mut decided: Vec<MetaProperties> = Vec::with_capacity(found.len());
+    for (dir, meta) in found {
+        let path = dir.join(FILE_NAME);
+        if let (Some(meta), Some((first, first_meta))) = (meta, known) {
+            if meta.cluster_id != first_meta.cluster_id {
+                return Err(Error::data_dir(
+                    format!(
+                        "{} is of cluster {}, {} of cluster {}",
+                        path.display(),
+                        meta.cluster_id,
+                        first.display(),
+                        first_meta.cluster_id
+                    ),
+                    "name directories of one cluster with --data-dir",
+                ));
+            }
+            if meta.broker_id != broker_id {
+                return Err(Error::data_dir(
+                    format!("{} is of broker {}, not {broker_id}", path.display(), meta.broker_id),
+                    format!(
+                        "start with --broker-id {}, or name another directory with --data-dir",
+                        meta.broker_id
+                    ),
+                ));
+            }
+        }
+        let directory_id = meta.as_ref().and_then(|meta| meta.directory_id.clone());
+        let twin = directory_id.as_ref().and_then(|id| {
+            decided.iter().position(|other| other.directory_id.as_ref() == Some(id))
+        });
+        if let Some((twin, _)) = twin.and_then(|at| found.get(at)) {
+            return Err(Error::data_dir(
+                format!("{} is a copy of {}", path.display(), twin.join(FILE_NAME).display()),
+                "use only one of the two directories",
+            ));
+        }
+        decided.push(MetaProperties {
+            cluster_id: cluster_id.clone(),
+            broker_id,
+            directory_id: Some(directory_id.unwrap_or_else(&mut *random_id)),
+        });
+    }
+    Ok(decided)
+}
+
+/// A random UUID (version 4) as Kafka writes it. Kafka avoids a leading hyphen, which command lines
+/// take for a flag.
+fn random_id() -> String {
+    loop {
+        let mut bytes = [0; 16];
+        reactor::fill_random(&mut bytes);
+        bytes[6] = (bytes[6] & 0x0f) | 0x40;
+        bytes[8] = (bytes[8] & 0x3f) | 0x80;
+        let id = wire::Uuid(bytes).to_string();
+        if !id.starts_with('-') {
+            return id;
+        }
+    }
+}
+
+fn damaged(path: &Path, reason: &str) -> Error {
+    Error::data_dir(
+        format!("{} is damaged: {reason}", path.display()),
+        "put the file back from a copy, or name another directory with --data-dir",
+    )
+}
+
+fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
+    Error::machine(
+        format!("cannot {what} {}: {}", path.display(), plain(error)),
+        "give the user of this process access to it, or name another directory with --data-dir",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(cluster: &str, broker_id: i32, directory: Option<&str>) -> Option<MetaProperties> {
+        Some(MetaProperties {
+            cluster_id: cluster.into(),
+            broker_id,
+            directory_id: directory.map(Into::into),
+        })
+    }
+
+    fn decide_all(
+        found: &[Option<MetaProperties>],
+        broker_id: Option<i32>,
+    ) -> Result<Vec<MetaProperties>> {
+        let found: Vec<_> = found
+            .iter()
+            .enumerate()
+            .map(|(at, meta)| (PathBuf::from(format!("/d{at}")), meta.clone()))
+            .collect();
+        let mut next = 0;
+        decide(&found, broker_id, &mut || {
+            next += 1;
+            format!("random-{next}")
+        })
+    }
+
+    #[test]
+    fn a_first_start_marks_every_directory_with_its_own_id() {
+        let decided = decide_all(&[None, None], None).unwrap();
+        assert_eq!(decided[0].cluster_id, decided[1].cluster_id);
+        assert_ne!(decided[0].directory_id, decided[1].directory_id);
+        assert_eq!((decided[0].broker_id, decided[1].broker_id), (0, 0));
+        assert_eq!(decide_all(&[None], Some(3)).unwrap()[0].broker_id, 3);
+    }
+
+    #[test]
+    fn a_formatted_directory_knows_cluster_and_broker_and_a_new_disk_joins() {
+        let known = meta("c", 7, Some("a"));
+        let decided = decide_all(&[None, known.clone()], None).unwrap();
+        assert_eq!(Some(decided[1].clone()), known);
+        assert_eq!((decided[0].cluster_id.as_str(), decided[0].broker_id), ("c", 7));
+        let old = decide_all(&[meta("c", 7, None)], None).unwrap();
+        assert!(old[0].directory_id.is_some());
+    }
+
+    #[test]
+    fn directories_that_do_not_belong_together_are_refused() {
+        let refused = |found: &[_], id| decide_all(found, id).unwrap_err().to_string();
+        let text = refused(&[meta("c", 7, Some("a"))], Some(8));
+        assert!(text.contains("/d0/meta.properties") && text.contains("--broker-id 7"), "{text}");
+        let text = refused(&[meta("c", 7, Some("a")), meta("d", 7, Some("b"))], None);
+        assert!(text.contains("/d1/meta.properties") && text.contains("cluster d"), "{text}");
+        let text = refused(&[meta("c", 7, Some("a")), meta("c", 8, Some("b"))], None);
+        assert!(text.contains("broker 8, not 7"), "{text}");
+        let text = refused(&[meta("c", 7, Some("a")), meta("c", 7, Some("a"))], None);
+        assert!(text.contains("/d1/meta.properties is a copy of /d0/meta.properties"), "{text}");
+    }
+}

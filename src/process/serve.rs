@@ -1,0 +1,179 @@
+//! `corelane serve`: from the command line to running shards, in an order that fails early.
+//!
+//! Probe the ring, read the configuration, look at the machine, and only then write: take the data
+//! directories, say who we are, start the shards. All of it on the main thread, which afterwards
+//! does nothing but wait for the shards; its ring holds the directories' locks.
+
+use std::net::SocketAddr;
+
+use hardware::{Check, Preflight, Resource, Status};
+
+use super::data_dir::DataDirs;
+use super::report::{ShardLine, banner, check_list};
+use super::shards::{self, Plan};
+use crate::cli::args::ServeArgs;
+use crate::config::{Machine, Settings};
+use crate::error::{Error, Result, plain, say, warn};
+
+/// Kafka's own files are far below this.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
+
+pub fn run(args: ServeArgs) -> Result<()> {
+    let ring = reactor::uring::probe();
+    if ring.is_err() {
+        return Err(first_failure(&machine_checks(&args, ring)?));
+    }
+    let spec = reactor::ShardSpec { name: "main".to_owned(), ..reactor::ShardSpec::default() };
+    let ran = reactor::uring::run(&spec, move || serve(args));
+    ran.unwrap_or_else(|error| {
+        Err(Error::machine(format!("cannot start a ring: {}", plain(&error)), ""))
+    })
+}
+
+async fn serve(args: ServeArgs) -> Result<()> {
+    let machine = look_at_machine()?;
+    let file = read_config(&args).await?;
+    let settings = Settings::resolve(&args, file.as_deref(), &machine)?;
+    let addresses = addresses(&settings).await?;
+    raise_limits();
+    let checks = hardware::preflight(&Preflight {
+        data_dirs: &settings.data_dirs,
+        addresses: &addresses,
+        shards: settings.shards,
+        memory_bytes: settings.memory_bytes,
+        cpus: &machine.cpus,
+        memory: machine.memory,
+        ring: Ok(()),
+    });
+    let failed = checks.iter().any(|check| check.status == Status::Fail);
+    if args.check {
+        say(&check_list(&checks));
+        settings.warnings.iter().for_each(warn);
+        return if failed { Err(first_failure(&checks)) } else { Ok(()) };
+    }
+    if failed {
+        return Err(first_failure(&checks));
+    }
+    let dirs = DataDirs::open(&settings.data_dirs, settings.broker_id).await?;
+    let resolved = settings.settle(dirs.broker_id)?;
+    for check in checks.iter().filter(|check| check.status == Status::Warn) {
+        warn(line(check));
+    }
+    settings.warnings.iter().for_each(warn);
+    let lines = shard_lines(&settings, dirs.broker_id)?;
+    say(&banner(&settings, &dirs.cluster_id, dirs.new, &lines));
+    let plan = Plan {
+        broker_id: dirs.broker_id,
+        cluster_id: dirs.cluster_id.clone(),
+        addresses,
+        resolved,
+        settings,
+    };
+    // Blocks this thread until the end: it is no shard, and nothing else runs on its ring.
+    let ended = shards::run(plan);
+    drop(dirs);
+    ended
+}
+
+fn look_at_machine() -> Result<Machine> {
+    let unknown = |error: hardware::HardwareError| Error::machine(error, "");
+    Ok(Machine {
+        cpus: hardware::usable_cpus().map_err(unknown)?,
+        memory: hardware::memory().map_err(unknown)?,
+        address: hardware::outbound_address(),
+    })
+}
+
+/// Without a ring nothing can be read; what can be said is said.
+fn machine_checks(args: &ServeArgs, ring: std::io::Result<()>) -> Result<Vec<Check>> {
+    let machine = look_at_machine()?;
+    let checks = hardware::preflight(&Preflight {
+        data_dirs: &args.data_dir,
+        addresses: &[],
+        shards: args.shards.unwrap_or(1),
+        memory_bytes: machine.memory.usable(),
+        cpus: &machine.cpus,
+        memory: machine.memory,
+        ring,
+    });
+    if args.check {
+        say(&check_list(&checks));
+    }
+    Ok(checks)
+}
+
+async fn read_config(args: &ServeArgs) -> Result<Option<String>> {
+    let Some(path) = &args.config else { return Ok(None) };
+    let unreadable = |reason: &str| {
+        let what = format!("{}: {reason}", path.display());
+        Error::config(what, "name a readable file in the format of server.properties")
+    };
+    let found = reactor::fs::metadata(path).await.map_err(|error| unreadable(&plain(&error)))?;
+    if found.size > MAX_CONFIG_BYTES {
+        return Err(unreadable("longer than 1 MiB"));
+    }
+    let bytes = reactor::fs::read(path).await.map_err(|error| unreadable(&plain(&error)))?;
+    let text = String::from_utf8(bytes).map_err(|_| unreadable("not text"))?;
+    Ok(Some(text))
+}
+
+/// Where each shard listens.
+async fn addresses(settings: &Settings) -> Result<Vec<SocketAddr>> {
+    let listen = &settings.listen;
+    let host = if listen.host.is_empty() { "0.0.0.0" } else { &listen.host };
+    let unknown = |reason: &str| {
+        Error::config(
+            format!("cannot listen on {listen}: {reason}"),
+            "name an address of this machine",
+        )
+    };
+    let found = reactor::net::resolve(host, listen.port).await;
+    let found = found.map_err(|error| unknown(&plain(&error)))?;
+    // A name with both kinds is `localhost` mostly, and most clients try IPv4.
+    let best = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    let base = best.ok_or_else(|| unknown("the name has no address"))?;
+    let of_shard = |shard| {
+        let endpoint = listen.of_shard(shard)?;
+        Some(SocketAddr::new(base.ip(), endpoint.port))
+    };
+    (0..settings.shards).map(of_shard).collect::<Option<_>>().ok_or_else(|| unknown("no port left"))
+}
+
+fn shard_lines(settings: &Settings, broker_id: i32) -> Result<Vec<ShardLine>> {
+    let line = |shard: usize| {
+        let number = u16::try_from(shard).ok()?;
+        Some(ShardLine {
+            shard,
+            node_id: meta::NodeId::of(broker_id, number).0,
+            cpu: settings.cpus.as_ref().and_then(|cpus| cpus.get(shard).copied()),
+            advertised: settings.advertised.of_shard(shard)?.to_string(),
+        })
+    };
+    let lines: Option<Vec<_>> = (0..settings.shards).map(line).collect();
+    lines.ok_or_else(|| Error::internal("more shards than ports"))
+}
+
+/// Soft limits are defaults for shells, not wishes of the operator.
+fn raise_limits() {
+    for resource in [Resource::OpenFiles, Resource::LockedMemory] {
+        if let Err(error) = hardware::raise_to_hard(resource) {
+            tracing::debug!("{resource:?} stays as it is: {error}");
+        }
+    }
+}
+
+fn first_failure(checks: &[Check]) -> Error {
+    let mut failed = checks.iter().filter(|check| check.status == Status::Fail);
+    let Some(first) = failed.next() else { return Error::internal("no check has failed") };
+    let more = match failed.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more: `corelane serve --check` lists them)"),
+    };
+    let what = format!("{}: {}", first.name, first.finding);
+    Error::machine(what, format!("{}{more}", first.remedy.as_deref().unwrap_or_default()))
+}
+
+fn line(check: &Check) -> String {
+    let remedy = check.remedy.as_deref().unwrap_or_default();
+    format!("{}: {}; {remedy}", check.name, check.finding)
+}
