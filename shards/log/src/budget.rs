@@ -1,0 +1,224 @@
+//! The memory that one shard spends on tails of logs.
+//!
+//! Owns: one number of bytes, given out as [`Charge`]s that return themselves when dropped, the
+//! order in which chunks are evicted over all partitions (oldest first), and the tasks that wait
+//! for room. Lives on one shard. It never looks into a log: evicting is asked of an [`Evict`].
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+
+use crate::waiters::{Ticket, Waiters};
+
+/// Something that holds chunks.
+pub(crate) trait Evict {
+    /// Frees a chunk if all its bytes are on the device and nobody is at it.
+    fn evict(&self, segment: i64, chunk: u64) -> bool;
+}
+
+struct Candidate {
+    owner: Weak<dyn Evict>,
+    segment: i64,
+}
+
+pub(crate) struct Budget {
+    limit: usize,
+    used: Cell<usize>,
+    /// Bytes of batches that no device has yet.
+    unwritten: Cell<usize>,
+    /// Grows with every write that completed and every charge that came back.
+    progress: Cell<u64>,
+    next_chunk: Cell<u64>,
+    /// By chunk number, which grows: the first is the oldest.
+    chunks: RefCell<BTreeMap<u64, Candidate>>,
+    waiting: RefCell<Waiters>,
+}
+
+/// Bytes taken from the budget for one chunk; dropping it gives them back.
+pub(crate) struct Charge {
+    budget: Rc<Budget>,
+    bytes: usize,
+    chunk: u64,
+}
+
+impl Charge {
+    /// The chunk's number: unique on this shard, younger is larger.
+    pub(crate) fn chunk(&self) -> u64 {
+        self.chunk
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.chunks.borrow_mut().remove(&self.chunk);
+        self.budget.used.set(self.budget.used.get() - self.bytes);
+        self.budget.note_progress();
+    }
+}
+
+impl Budget {
+    pub(crate) fn new(limit: usize) -> Rc<Self> {
+        Rc::new(Budget {
+            limit,
+            used: Cell::new(0),
+            unwritten: Cell::new(0),
+            progress: Cell::new(0),
+            next_chunk: Cell::new(0),
+            chunks: RefCell::default(),
+            waiting: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used.get()
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(crate) fn unwritten(&self) -> usize {
+        self.unwritten.get()
+    }
+
+    /// Takes `bytes` for a new chunk, evicting what it must. `None`: everything that is held waits
+    /// to be written. When nothing waits, even more than the limit is given, or a batch larger
+    /// than the whole budget would wait forever.
+    pub(crate) fn take(
+        self: &Rc<Self>,
+        bytes: usize,
+        owner: Weak<dyn Evict>,
+        segment: i64,
+    ) -> Option<Charge> {
+        while self.used.get() + bytes > self.limit && self.evict_oldest() {}
+        if self.used.get() + bytes > self.limit && self.unwritten.get() > 0 {
+            return None;
+        }
+        self.used.set(self.used.get() + bytes);
+        let chunk = self.next_chunk.get();
+        self.next_chunk.set(chunk + 1);
+        self.chunks.borrow_mut().insert(chunk, Candidate { owner, segment });
+        Some(Charge { budget: Rc::clone(self), bytes, chunk })
+    }
+
+    pub(crate) fn note_unwritten(&self, bytes: usize) {
+        self.unwritten.set(self.unwritten.get() + bytes);
+    }
+
+    /// `bytes` reached the device, or their log went offline.
+    pub(crate) fn note_settled(&self, bytes: usize) {
+        self.unwritten.set(self.unwritten.get() - bytes);
+        self.note_progress();
+    }
+
+    /// Resolves when something was written or freed since the call, or nothing waits to be.
+    pub(crate) fn room(self: &Rc<Self>) -> impl Future<Output = ()> + 'static {
+        let before = self.progress.get();
+        let mut place = Place { budget: Rc::clone(self), ticket: Ticket::default() };
+        poll_fn(move |cx| {
+            if place.budget.progress.get() != before || place.budget.unwritten.get() == 0 {
+                return Poll::Ready(());
+            }
+            let budget = Rc::clone(&place.budget);
+            budget.waiting.borrow_mut().register(&mut place.ticket, 0, cx.waker());
+            Poll::Pending
+        })
+    }
+
+    fn note_progress(&self) {
+        self.progress.set(self.progress.get() + 1);
+        self.waiting.borrow_mut().wake_all();
+    }
+
+    /// Frees the oldest chunk that can be freed; `false` if none can.
+    fn evict_oldest(&self) -> bool {
+        let mut from = 0;
+        loop {
+            let (chunk, segment, owner) = {
+                let chunks = self.chunks.borrow();
+                let Some((chunk, candidate)) = chunks.range(from..).next() else { return false };
+                (*chunk, candidate.segment, candidate.owner.upgrade())
+            };
+            if owner.is_some_and(|owner| owner.evict(segment, chunk)) {
+                return true;
+            }
+            from = chunk + 1;
+        }
+    }
+}
+
+struct Place {
+    budget: Rc<Budget>,
+    ticket: Ticket,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.budget.waiting.borrow_mut().release(&mut self.ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Holder {
+        charges: RefCell<Vec<Charge>>,
+        busy: Cell<u64>,
+    }
+
+    impl Evict for Holder {
+        fn evict(&self, _segment: i64, chunk: u64) -> bool {
+            if self.busy.get() == chunk {
+                return false;
+            }
+            let at = self.charges.borrow().iter().position(|c| c.chunk() == chunk);
+            let freed = at.map(|at| self.charges.borrow_mut().remove(at));
+            freed.is_some()
+        }
+    }
+
+    fn holder() -> Rc<Holder> {
+        Rc::new(Holder { charges: RefCell::default(), busy: Cell::new(u64::MAX) })
+    }
+
+    fn hold(budget: &Rc<Budget>, holder: &Rc<Holder>, bytes: usize) -> bool {
+        let owner: Rc<dyn Evict> = holder.clone();
+        let Some(charge) = budget.take(bytes, Rc::downgrade(&owner), 0) else { return false };
+        holder.charges.borrow_mut().push(charge);
+        true
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_busy_ones_stay() {
+        let (budget, holder) = (Budget::new(100), holder());
+        for _ in 0..4 {
+            assert!(hold(&budget, &holder, 25));
+        }
+        holder.busy.set(0);
+        assert!(hold(&budget, &holder, 40));
+        let ids: Vec<u64> = holder.charges.borrow().iter().map(Charge::chunk).collect();
+        assert_eq!(ids, [0, 3, 4]);
+        assert_eq!(budget.used(), 90);
+    }
+
+    #[test]
+    fn what_waits_to_be_written_makes_it_full_and_an_empty_budget_takes_anything() {
+        let (budget, holder) = (Budget::new(100), holder());
+        assert!(hold(&budget, &holder, 500));
+        holder.busy.set(0);
+        budget.note_unwritten(10);
+        assert!(!hold(&budget, &holder, 1));
+        budget.note_settled(10);
+        assert!(hold(&budget, &holder, 1));
+        holder.charges.borrow_mut().clear();
+        assert_eq!(budget.used(), 0);
+        assert!(budget.chunks.borrow().is_empty());
+    }
+}

@@ -1,0 +1,137 @@
+//! The settings of one log, under Kafka's names, and what is handed to it when it is opened.
+//!
+//! Plain values; no text is parsed here and nothing is looked up.
+
+/// How much of a segment file is made before it is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preallocate {
+    /// Zero-filled ahead for topics that sync every write, not at all for others. Steps grow with
+    /// the segment, so a small log stays a small file.
+    #[default]
+    Auto,
+    /// Nothing is made ahead; the file grows with the writes.
+    Off,
+    /// Zero-filled ahead whatever the topic promises.
+    ZeroFill,
+    /// Space is reserved ahead (not written), in growing steps.
+    Reserve,
+}
+
+/// What an acknowledgement of this log means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// The batch is in memory.
+    Memory,
+    /// The direct write completed: a crash of the process loses nothing.
+    Written,
+    /// The data is synced to the device: a power cut loses nothing.
+    Synced,
+}
+
+/// Topic settings that a log obeys. `Default` has Kafka's defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// `segment.bytes`
+    pub segment_bytes: u32,
+    /// `segment.ms`
+    pub segment_ms: i64,
+    /// `segment.jitter.ms`
+    pub segment_jitter_ms: i64,
+    /// `index.interval.bytes`
+    pub index_interval_bytes: u32,
+    /// `segment.index.bytes`
+    pub segment_index_bytes: u32,
+    /// `retention.ms`, -1 for none
+    pub retention_ms: i64,
+    /// `retention.bytes`, -1 for none
+    pub retention_bytes: i64,
+    /// `flush.messages`; 1 makes every acknowledgement wait for the sync
+    pub flush_messages: u64,
+    /// `flush.ms`
+    pub flush_ms: u64,
+    /// `write.caching`: acknowledge from memory
+    pub write_caching: bool,
+    /// `max.message.bytes`; known here so that the memory for one batch can be judged
+    pub max_message_bytes: u32,
+    /// `file.delete.delay.ms`
+    pub file_delete_delay_ms: u64,
+    /// `preallocate`
+    pub preallocate: Preallocate,
+    /// `producer.id.expiration.ms`
+    pub producer_id_expiration_ms: i64,
+    /// `cleanup.policy` has `delete`
+    pub delete: bool,
+    /// `cleanup.policy` has `compact`
+    pub compact: bool,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+        LogConfig {
+            segment_bytes: 1 << 30,
+            segment_ms: 7 * DAY_MS,
+            segment_jitter_ms: 0,
+            index_interval_bytes: 4096,
+            segment_index_bytes: 10 << 20,
+            retention_ms: 7 * DAY_MS,
+            retention_bytes: -1,
+            flush_messages: i64::MAX as u64,
+            flush_ms: i64::MAX as u64,
+            write_caching: false,
+            max_message_bytes: 1_048_588,
+            file_delete_delay_ms: 60_000,
+            preallocate: Preallocate::Auto,
+            producer_id_expiration_ms: DAY_MS,
+            delete: true,
+            compact: false,
+        }
+    }
+}
+
+impl LogConfig {
+    pub fn promise(&self) -> Promise {
+        match (self.write_caching, self.flush_messages) {
+            (true, _) => Promise::Memory,
+            (false, 0..=1) => Promise::Synced,
+            (false, _) => Promise::Written,
+        }
+    }
+}
+
+/// What the data folder's checkpoints say about a log that is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenHint {
+    /// The last shutdown was clean: nothing needs to be scanned.
+    pub clean: bool,
+    /// Everything below this offset is on the device.
+    pub recovery_point: i64,
+    /// Nothing below this offset may be read any more.
+    pub log_start_offset: i64,
+    /// The epoch this log will be written under.
+    pub leader_epoch: i32,
+}
+
+/// What opening a log found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Bytes of segments that were read and checked.
+    pub bytes_scanned: u64,
+    /// Bytes of batches that were cut off because they were damaged or incomplete; the zeros that
+    /// were prepared ahead do not count.
+    pub truncated_bytes: u64,
+    /// Whole segments removed because they lay behind a damaged one.
+    pub segments_removed: u32,
+    /// Index files that were missing or damaged and were made anew.
+    pub indexes_rebuilt: u32,
+    /// The offset the next batch will get.
+    pub log_end_offset: i64,
+}
+
+/// Where a log stands after it was closed; the data folder's checkpoints want to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClosedAt {
+    pub log_start_offset: i64,
+    pub log_end_offset: i64,
+    pub recovery_point: i64,
+}

@@ -1,0 +1,56 @@
+//! What can go wrong with a log.
+
+use std::io;
+use std::rc::Rc;
+
+use thiserror::Error;
+
+use crate::producer_state::ProducerRejection;
+
+/// The failure that took a log out of service. Cheap to clone: every waiter gets it.
+#[derive(Clone, Debug, Error)]
+#[error("{during} failed on {dir}: {cause}; the partition is offline until it is opened anew")]
+pub struct StorageError {
+    pub dir: Rc<str>,
+    /// What was being done.
+    pub during: &'static str,
+    pub cause: Rc<io::Error>,
+}
+
+/// Any operation on a log but `append`.
+#[derive(Clone, Debug, Error)]
+pub enum LogError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("the log in {0} is closed")]
+    Closed(Rc<str>),
+    #[error("{file} is damaged at position {position}: {problem}")]
+    Corrupt { file: String, position: u64, problem: String },
+    #[error("{0} is asked for but the log ends at {1}")]
+    BeyondEnd(i64, i64),
+}
+
+#[derive(Clone, Debug, Error)]
+pub enum AppendError {
+    #[error(transparent)]
+    Producer(#[from] ProducerRejection),
+    /// Every byte of the shard's memory for logs waits to be written. Await `Log::room`, retry.
+    #[error("the memory for batches that are not yet written is full")]
+    Full,
+    #[error(transparent)]
+    Poisoned(#[from] StorageError),
+    #[error("the log in {0} is closed")]
+    Closed(Rc<str>),
+    /// Offsets are used up. Unreachable in practice, but never wrapped.
+    #[error("offset {0} is the last one there is")]
+    OffsetsExhausted(i64),
+    /// No segment can hold the batch.
+    #[error("a batch of {size} bytes is larger than a segment ({segment_bytes} bytes)")]
+    LargerThanSegment { size: usize, segment_bytes: u32 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    #[error("offset {offset} is outside the log, which has {start} to {end}")]
+    OutOfRange { offset: i64, start: i64, end: i64 },
+}

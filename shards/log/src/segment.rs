@@ -1,0 +1,256 @@
+//! One segment of a log: what is known of its file, its newest bytes, its indexes.
+//!
+//! Owns: sizes and offsets of one `.log` file, its tail in memory, the index entries while they
+//! are made. Pure bookkeeping: the appender writes the file, the keeper seals it.
+//!
+//! ```text
+//! 0 ........... synced ... visible = written ........ size ........ prepared_end
+//!   on the device          in the file                in memory      zeros or reserved space
+//! ```
+//! `written` and `visible` always lie on a batch boundary. With `write.caching` `visible` runs
+//! ahead of `written`; with a sync pending it lags behind.
+
+use std::rc::Rc;
+
+use reactor::File;
+use wire::records::BatchHeader;
+
+use crate::config::LogConfig;
+use crate::index::{self, OffsetIndex};
+use crate::tail::Tail;
+use crate::time_index::{self, TimeIndex};
+
+pub(crate) const NO_TIMESTAMP: i64 = -1;
+
+/// Both indexes of a segment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Indexes {
+    pub(crate) offsets: OffsetIndex,
+    pub(crate) times: TimeIndex,
+}
+
+impl Indexes {
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.offsets.memory_bytes() + self.times.memory_bytes()
+    }
+}
+
+/// The largest record timestamp of a segment and the last offset of the batch that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Newest {
+    pub(crate) timestamp: i64,
+    pub(crate) offset: i64,
+}
+
+pub(crate) struct Segment {
+    pub(crate) base: i64,
+    /// Offset after the last batch.
+    pub(crate) next_offset: i64,
+    pub(crate) size: u32,
+    pub(crate) written: u32,
+    pub(crate) visible: u32,
+    pub(crate) synced: u32,
+    pub(crate) tail: Tail,
+    /// `None` for a sealed segment whose indexes are on disk and not in memory.
+    pub(crate) indexes: Option<Rc<Indexes>>,
+    /// How much of the indexes the files hold.
+    pub(crate) saved_offsets: usize,
+    pub(crate) saved_times: usize,
+    bytes_since_entry: u32,
+    /// `None` until it is read from the time index of a sealed segment.
+    pub(crate) newest: Option<Newest>,
+    /// The first batch's timestamp; rolling by time counts from it.
+    pub(crate) first_timestamp: i64,
+    pub(crate) created_ms: i64,
+    pub(crate) jitter_ms: i64,
+    /// Open handle, if any.
+    pub(crate) file: Option<File>,
+    /// The file is there.
+    pub(crate) exists: bool,
+    /// The file was extended to here ahead of the writes.
+    pub(crate) prepared_end: u32,
+    /// No more batches will come.
+    pub(crate) full: bool,
+    /// Trimmed, synced, indexes and snapshot written.
+    pub(crate) sealed: bool,
+    /// Producer state as of this segment's base offset, until it is written to a file.
+    pub(crate) snapshot: Option<Vec<u8>>,
+}
+
+impl Segment {
+    /// A segment that will get its first batch at `base`.
+    pub(crate) fn new(base: i64, now_ms: i64, jitter_ms: i64) -> Self {
+        Segment {
+            base,
+            next_offset: base,
+            size: 0,
+            written: 0,
+            visible: 0,
+            synced: 0,
+            tail: Tail::default(),
+            indexes: Some(Rc::default()),
+            saved_offsets: 0,
+            saved_times: 0,
+            bytes_since_entry: 0,
+            newest: Some(Newest { timestamp: NO_TIMESTAMP, offset: base }),
+            first_timestamp: NO_TIMESTAMP,
+            created_ms: now_ms,
+            jitter_ms,
+            file: None,
+            exists: false,
+            prepared_end: 0,
+            full: false,
+            sealed: false,
+            snapshot: None,
+        }
+    }
+
+    /// A segment found on disk, complete and closed; its indexes are read when asked for.
+    pub(crate) fn on_disk(base: i64, next_offset: i64, size: u32) -> Self {
+        Segment {
+            next_offset,
+            size,
+            written: size,
+            visible: size,
+            synced: size,
+            tail: Tail::after(0, Vec::new()),
+            indexes: None,
+            newest: None,
+            exists: true,
+            prepared_end: size,
+            full: true,
+            sealed: true,
+            ..Segment::new(base, 0, 0)
+        }
+    }
+
+    /// An offset of this segment relative to its base.
+    pub(crate) fn relative(&self, offset: i64) -> u32 {
+        u32::try_from(offset.saturating_sub(self.base).max(0)).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a batch has to go to a new segment.
+    pub(crate) fn must_roll(&self, batch: &BatchHeader, config: &LogConfig, now_ms: i64) -> bool {
+        let span = self.next_offset - self.base + i64::from(batch.last_offset_delta);
+        if self.size == 0 {
+            return span > i64::from(i32::MAX);
+        }
+        let size = u64::from(self.size) + batch.size_in_bytes() as u64;
+        size > u64::from(config.segment_bytes)
+            || span > i64::from(i32::MAX)
+            || self.is_too_old(batch.max_timestamp, config, now_ms)
+            || self.index_is_full(config)
+    }
+
+    /// Kafka counts in record time where records have times, else in wall-clock time.
+    fn is_too_old(&self, timestamp: i64, config: &LogConfig, now_ms: i64) -> bool {
+        let age = if self.first_timestamp >= 0 && timestamp >= 0 {
+            timestamp.saturating_sub(self.first_timestamp)
+        } else {
+            now_ms.saturating_sub(self.created_ms)
+        };
+        age > config.segment_ms.saturating_sub(self.jitter_ms)
+    }
+
+    fn index_is_full(&self, config: &LogConfig) -> bool {
+        let Some(indexes) = &self.indexes else { return false };
+        let bytes = config.segment_index_bytes as usize;
+        // One entry of the time index is kept free for the last one, which is forced at the roll.
+        indexes.offsets.len() >= (bytes / index::ENTRY_BYTES).max(1)
+            || indexes.times.len() + 1 >= (bytes / time_index::ENTRY_BYTES).max(2)
+    }
+
+    /// Notes a batch that starts at `position`; its base offset is assigned already.
+    pub(crate) fn note_batch(&mut self, batch: &BatchHeader, position: u32, interval: u32) {
+        let last = batch.last_offset();
+        if self.first_timestamp < 0 {
+            self.first_timestamp = batch.max_timestamp;
+        }
+        let mut newest = self.newest.unwrap_or(Newest { timestamp: NO_TIMESTAMP, offset: last });
+        if batch.max_timestamp > newest.timestamp {
+            newest = Newest { timestamp: batch.max_timestamp, offset: last };
+        }
+        self.newest = Some(newest);
+        if self.bytes_since_entry > interval {
+            let offset = self.relative(last);
+            let time = time_index::Entry {
+                timestamp: newest.timestamp,
+                offset: self.relative(newest.offset),
+            };
+            if let Some(indexes) = &mut self.indexes {
+                let indexes = Rc::make_mut(indexes);
+                indexes.offsets.push(index::Entry { offset, position });
+                indexes.times.push_if_later(time);
+            }
+            self.bytes_since_entry = 0;
+        }
+        self.bytes_since_entry =
+            self.bytes_since_entry.saturating_add(batch.size_in_bytes() as u32);
+        self.next_offset = last + 1;
+    }
+
+    /// The time index gets the largest timestamp as its last entry.
+    pub(crate) fn finish_times(&mut self) {
+        let Some(newest) = self.newest else { return };
+        let entry =
+            time_index::Entry { timestamp: newest.timestamp, offset: self.relative(newest.offset) };
+        if let Some(indexes) = &mut self.indexes {
+            Rc::make_mut(indexes).times.push_if_later(entry);
+        }
+    }
+
+    /// Where the cached batch that contains `offset` starts (in a hole that compaction left: the
+    /// batch behind it); `None` if it is not in memory. `hint` is a known batch start.
+    pub(crate) fn cached_position_of(&self, offset: i64, hint: Option<u32>) -> Option<u32> {
+        let from = self.tail.cached_from();
+        let indexed = match (hint, &self.indexes) {
+            (Some(hint), _) => hint,
+            (None, Some(indexes)) => indexes.offsets.position_for(self.relative(offset)),
+            (None, None) => 0,
+        };
+        let by_index = indexed >= from;
+        let mut at = if by_index { indexed } else { self.tail.anchor()? };
+        let mut header = self.tail.header_at(at)?;
+        if !by_index && header.base_offset > offset {
+            return None;
+        }
+        while header.last_offset() < offset {
+            at += header.size_in_bytes() as u32;
+            header = self.tail.header_at(at)?;
+        }
+        Some(at)
+    }
+
+    /// The end of the last whole batch at or below `limit`, for a read that starts at `from`.
+    pub(crate) fn cached_boundary(&self, from: u32, limit: u32) -> u32 {
+        let indexed = self.indexes.as_ref().map_or(0, |i| i.offsets.floor_position(limit));
+        let mut at = if indexed >= from { indexed } else { from };
+        while let Some(header) = self.tail.header_at(at) {
+            let end = at + header.size_in_bytes() as u32;
+            if end > limit {
+                break;
+            }
+            at = end;
+        }
+        at
+    }
+
+    /// The start of the first cached batch at or behind `from` whose base offset reaches `offset`.
+    pub(crate) fn cached_end_before(&self, from: u32, offset: i64) -> u32 {
+        let indexed =
+            self.indexes.as_ref().map_or(0, |i| i.offsets.position_for(self.relative(offset)));
+        let mut at = if indexed >= from { indexed } else { from };
+        while let Some(header) = self.tail.header_at(at) {
+            if header.base_offset >= offset {
+                break;
+            }
+            at += header.size_in_bytes() as u32;
+        }
+        at
+    }
+
+    /// How far the file may be read by those who wait for the topic's promise.
+    pub(crate) fn readable(&self) -> u32 {
+        self.visible.min(self.written)
+    }
+}
