@@ -26,8 +26,11 @@ pub enum LogError {
     Closed(Rc<str>),
     #[error("{file} is damaged at position {position}: {problem}")]
     Corrupt { file: String, position: u64, problem: String },
-    #[error("{0} is asked for but the log ends at {1}")]
-    BeyondEnd(i64, i64),
+    /// Retention or DeleteRecords took it between the plan and its execution.
+    #[error("offset {offset} is gone, the log starts at {start}")]
+    Trimmed { offset: i64, start: i64 },
+    #[error("offset {offset} is asked for but the log ends at {end}")]
+    BeyondEnd { offset: i64, end: i64 },
 }
 
 #[derive(Clone, Debug, Error)]

@@ -84,6 +84,12 @@ impl OffsetIndex {
         self.entries.truncate(keep);
     }
 
+    /// Forgets entries of batches that end at or beyond a relative offset.
+    pub(crate) fn truncate_offsets(&mut self, offset: u32) {
+        let keep = self.entries.partition_point(|e| e.offset < offset);
+        self.entries.truncate(keep);
+    }
+
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()

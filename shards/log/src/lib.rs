@@ -1,1 +1,45 @@
 //! One partition's log: segments, indexes, appender, cache, recovery, retention.
+//!
+//! Lives on one shard. The files are Kafka's (see `docs/format.md`); the README of this crate
+//! tells the life of an append, of a read and of a recovery.
+
+mod append;
+mod appender;
+mod budget;
+pub mod checkpoints;
+mod config;
+mod core;
+pub mod epochs;
+mod error;
+mod files;
+mod index;
+mod indexes;
+mod keeper;
+mod log;
+mod names;
+mod prepare;
+pub mod producer_state;
+mod read;
+mod recovery;
+mod retention;
+mod scan;
+mod segment;
+mod shared;
+mod tail;
+mod time_index;
+mod timestamps;
+mod waiters;
+mod waits;
+
+pub use append::Appended;
+pub use config::{ClosedAt, LogConfig, OpenHint, Preallocate, Promise, Recovered};
+pub use core::LogState;
+pub use error::{AppendError, LogError, ReadError, StorageError};
+pub use log::Log;
+pub use names::{is_deleted_dir_name, parse_partition_dir_name, partition_dir_name};
+pub use producer_state::ProducerRejection;
+pub use read::ReadPlan;
+pub use recovery::remove_deleted_dirs;
+pub use retention::RetentionOutcome;
+pub use shared::{LogShared, SharedOptions};
+pub use timestamps::OffsetAt;

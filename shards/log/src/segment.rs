@@ -253,4 +253,14 @@ impl Segment {
     pub(crate) fn readable(&self) -> u32 {
         self.visible.min(self.written)
     }
+
+    /// Lets go of what can be had again from disk.
+    pub(crate) fn cool(&mut self, file: bool, indexes: bool) {
+        if file {
+            self.file = None;
+        }
+        if indexes {
+            self.indexes = None;
+        }
+    }
 }

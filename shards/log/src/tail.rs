@@ -31,11 +31,10 @@ pub(crate) fn block_ceiling(position: u32) -> u32 {
 }
 
 struct Piece {
-    id: u64,
     /// Position of the chunk's first byte; a multiple of [`BLOCK`].
     start: u32,
     chunk: Chunk,
-    _charge: Charge,
+    charge: Charge,
 }
 
 impl Piece {
@@ -83,13 +82,9 @@ impl Tail {
         if self.pieces.is_empty() { self.seed.len() } else { 0 }
     }
 
-    pub(crate) fn current_chunk(&self) -> Option<u64> {
-        self.pieces.back().map(|piece| piece.id)
-    }
-
     /// Adds memory behind the current chunk, which must be full.
-    pub(crate) fn push_chunk(&mut self, id: u64, capacity: usize, charge: Charge) {
-        let mut chunk = Chunk::new(capacity);
+    pub(crate) fn push_chunk(&mut self, charge: Charge) {
+        let mut chunk = Chunk::new(charge.bytes());
         let start = match self.pieces.back() {
             Some(last) => {
                 assert_eq!(last.chunk.remaining(), 0, "only a full chunk gets a successor");
@@ -101,7 +96,7 @@ impl Tail {
                 block_floor(self.end)
             }
         };
-        self.pieces.push_back(Piece { id, start, chunk, _charge: charge });
+        self.pieces.push_back(Piece { start, chunk, charge });
     }
 
     /// Says that the byte appended next starts a batch.
@@ -182,10 +177,10 @@ impl Tail {
 
     /// Frees chunk `id` if it is the oldest and all of it is on the device (`written` and before).
     /// The current chunk goes only if `even_current`; its last partial block is kept.
-    pub(crate) fn evict(&mut self, id: u64, written: u32, even_current: bool) -> bool {
+    pub(crate) fn evict(&mut self, chunk: u64, written: u32, even_current: bool) -> bool {
         let Some(front) = self.pieces.front() else { return false };
         let current = self.pieces.len() == 1;
-        if front.id != id || front.end() > written || (current && !even_current) {
+        if front.charge.chunk() != chunk || front.end() > written || (current && !even_current) {
             return false;
         }
         if current {
@@ -206,14 +201,13 @@ impl Tail {
     }
 
     /// Gives up what was never written: the log is offline and nobody may read it.
-    pub(crate) fn drop_unwritten(&mut self, written: u32) {
-        while self.pieces.back().is_some_and(|piece| piece.start >= written) {
-            self.pieces.pop_back();
+    /// Returns the bytes of memory freed.
+    pub(crate) fn drop_unwritten(&mut self, written: u32) -> usize {
+        let mut freed = 0;
+        while let Some(piece) = self.pieces.pop_back_if(|piece| piece.start >= written) {
+            freed += piece.charge.bytes();
         }
-    }
-
-    pub(crate) fn has_chunk(&self, id: u64) -> bool {
-        self.pieces.iter().any(|piece| piece.id == id)
+        freed
     }
 
     fn piece_of(&self, position: u32) -> Option<usize> {

@@ -1,0 +1,281 @@
+//! Taking a batch: sequence check, offset, roll, one copy into memory.
+//!
+//! Owns: everything that happens between a produce request and the wake of the appender. It is
+//! synchronous, touches no file, and allocates nothing but now and then a chunk. A batch is taken
+//! whole or not at all: memory is secured before the first byte is copied.
+
+use std::rc::{Rc, Weak};
+
+use smallvec::SmallVec;
+use wire::records::{BatchHeader, BatchView};
+
+use crate::budget::{Charge, Evict};
+use crate::config::Promise;
+use crate::core::{Core, LogState, Mark, State};
+use crate::error::AppendError;
+use crate::producer_state::{BatchMeta, ProducerBatch, Sequenced};
+use crate::segment::Segment;
+
+/// Chunks grow from the first to the second size with the traffic of the partition, so that an
+/// idle one costs little and a busy one gets long writes.
+const FIRST_CHUNK: usize = 8 << 10;
+const LARGEST_CHUNK: usize = 1 << 20;
+const CHUNK_GROWTH: usize = 4;
+/// Distance of the marks where a long backlog may be cut into writes.
+const MARK_EVERY: u32 = 1 << 20;
+
+/// A batch that was taken, or was taken before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    pub base_offset: i64,
+    pub last_offset: i64,
+    /// The producer repeated itself: the offsets are those of the first time.
+    pub duplicate: bool,
+    pub log_start_offset: i64,
+    pub max_timestamp: i64,
+}
+
+/// The producer's part of a header; `None` for producers without idempotence.
+pub(crate) fn producer_batch(header: &BatchHeader) -> Option<ProducerBatch> {
+    let idempotent = header.has_producer() && !header.attributes.is_control();
+    idempotent.then(|| ProducerBatch {
+        producer_id: header.producer_id,
+        epoch: header.producer_epoch,
+        first_sequence: header.base_sequence,
+        last_sequence: header.last_sequence(),
+        base_offset: header.base_offset,
+        last_offset: header.last_offset(),
+        max_timestamp: header.max_timestamp,
+    })
+}
+
+impl Core {
+    pub(crate) fn append(
+        &self,
+        batch: &BatchView<'_>,
+        epoch: i32,
+        now_ms: i64,
+    ) -> Result<Appended, AppendError> {
+        let (header, roll, segment) = {
+            let state = self.state.borrow();
+            self.check_writable(&state)?;
+            let header = state.stamped(batch.header(), epoch)?;
+            if let Some(repeated) = state.repeated(&header)? {
+                return Ok(repeated);
+            }
+            let roll = state.must_roll(&header, now_ms);
+            let base = if roll { header.base_offset } else { state.active_base() };
+            (header, roll, base)
+        };
+        let charges = self.secure_memory(batch.bytes().len(), roll, segment)?;
+        let mut state = self.state.borrow_mut();
+        if roll {
+            state.roll(now_ms);
+        }
+        let start_appender = state.take_batch(&header, batch.bytes(), charges);
+        self.shared.budget().note_unwritten(batch.bytes().len());
+        let appended = Appended {
+            base_offset: header.base_offset,
+            last_offset: header.last_offset(),
+            duplicate: false,
+            log_start_offset: state.log_start,
+            max_timestamp: header.max_timestamp,
+        };
+        drop(state);
+        if start_appender && let Some(core) = self.me.upgrade() {
+            reactor::spawn(crate::appender::run(core)).detach();
+        }
+        Ok(appended)
+    }
+
+    fn check_writable(&self, state: &State) -> Result<(), AppendError> {
+        match &state.phase {
+            LogState::Online if !state.closing => Ok(()),
+            LogState::Poisoned(error) => Err(error.clone().into()),
+            LogState::Online | LogState::Closed => Err(AppendError::Closed(self.name.clone())),
+        }
+    }
+
+    /// Takes from the budget what a batch needs beyond the current chunk.
+    fn secure_memory(
+        &self,
+        bytes: usize,
+        roll: bool,
+        segment: i64,
+    ) -> Result<SmallVec<[Charge; 2]>, AppendError> {
+        let (mut missing, mut size) = {
+            let state = self.state.borrow();
+            let active = state.segments.back().filter(|_| !roll);
+            let room = active.map_or(0, |s| s.tail.room());
+            if room >= bytes {
+                return Ok(SmallVec::new());
+            }
+            let carried = active.map_or(0, |s| s.tail.carried());
+            (bytes - room + carried, state.chunk_bytes)
+        };
+        let Some(me) = self.me.upgrade() else {
+            return Err(AppendError::Closed(self.name.clone()));
+        };
+        let owner: Rc<dyn Evict> = me;
+        let owner: Weak<dyn Evict> = Rc::downgrade(&owner);
+        self.pinned.set(true);
+        let mut charges = SmallVec::new();
+        while missing > 0 {
+            size = next_chunk(size, missing, self.shared.budget().limit());
+            let Some(charge) = self.shared.budget().take(size, owner.clone(), segment) else {
+                self.pinned.set(false);
+                return Err(AppendError::Full);
+            };
+            charges.push(charge);
+            missing = missing.saturating_sub(size);
+        }
+        self.pinned.set(false);
+        Ok(charges)
+    }
+}
+
+/// The next chunk is larger than the last, and large enough for what waits for it if it may be.
+fn next_chunk(last: usize, missing: usize, limit: usize) -> usize {
+    let largest = LARGEST_CHUNK.min((limit / 8).next_power_of_two()).max(FIRST_CHUNK);
+    let grown = if last == 0 { FIRST_CHUNK } else { last * CHUNK_GROWTH };
+    grown.max(missing.next_multiple_of(FIRST_CHUNK)).min(largest)
+}
+
+impl State {
+    fn active_base(&self) -> i64 {
+        self.segments.back().map_or(self.log_start, |s| s.base)
+    }
+
+    /// The header as it will be stored.
+    fn stamped(&self, header: &BatchHeader, epoch: i32) -> Result<BatchHeader, AppendError> {
+        let end = self.log_end();
+        let mut header = *header;
+        header.base_offset = end;
+        header.partition_leader_epoch = epoch;
+        let (size, segment_bytes) = (header.size_in_bytes(), self.config.segment_bytes);
+        if size > segment_bytes as usize || size > i32::MAX as usize {
+            return Err(AppendError::LargerThanSegment { size, segment_bytes });
+        }
+        match end.checked_add(i64::from(header.last_offset_delta)) {
+            Some(last) if last < i64::MAX && header.last_offset_delta >= 0 => Ok(header),
+            _ => Err(AppendError::OffsetsExhausted(end)),
+        }
+    }
+
+    fn repeated(&self, header: &BatchHeader) -> Result<Option<Appended>, AppendError> {
+        let Some(batch) = producer_batch(header) else { return Ok(None) };
+        match self.producers.check(&batch)? {
+            Sequenced::Next => Ok(None),
+            Sequenced::Duplicate(BatchMeta { base_offset, last_offset, timestamp, .. }) => {
+                Ok(Some(Appended {
+                    base_offset,
+                    last_offset,
+                    duplicate: true,
+                    log_start_offset: self.log_start,
+                    max_timestamp: timestamp,
+                }))
+            }
+        }
+    }
+
+    fn must_roll(&self, header: &BatchHeader, now_ms: i64) -> bool {
+        self.segments.back().is_none_or(|s| s.must_roll(header, &self.config, now_ms))
+    }
+
+    /// Starts a new segment at the end of the log. The old one is sealed later, by the keeper.
+    pub(crate) fn roll(&mut self, now_ms: i64) {
+        let base = self.log_end();
+        if let Some(old) = self.segments.back_mut() {
+            assert!(old.size > 0, "an empty segment is never rolled");
+            old.full = true;
+            old.finish_times();
+        }
+        let jitter = match self.config.segment_jitter_ms {
+            0 => 0,
+            most => (reactor::random_u64() % (most as u64).saturating_add(1)) as i64,
+        };
+        let mut segment = Segment::new(base, now_ms, jitter);
+        segment.snapshot = Some(self.producers.encode());
+        self.segments.push_back(segment);
+    }
+
+    /// Copies the batch into the tail. Returns whether an appender must be started.
+    fn take_batch(
+        &mut self,
+        header: &BatchHeader,
+        bytes: &[u8],
+        charges: SmallVec<[Charge; 2]>,
+    ) -> bool {
+        let interval = self.config.index_interval_bytes;
+        let last_mark = self.marks.back().copied();
+        if let Some(charge) = charges.last() {
+            self.chunk_bytes = charge.bytes();
+        }
+        let Some(segment) = self.segments.back_mut() else { return false };
+        let start = segment.size;
+        segment.tail.batch_starts();
+        copy_stamped(segment, header, bytes, charges);
+        segment.size = segment.tail.end();
+        assert_eq!(segment.size - start, bytes.len() as u32, "a batch is copied whole");
+        segment.note_batch(header, start, interval);
+        let since = last_mark.filter(|m| m.segment == segment.base).map_or(0, |m| m.position);
+        if segment.size - since.max(segment.written) >= MARK_EVERY {
+            self.marks.push_back(Mark {
+                segment: segment.base,
+                position: segment.size,
+                next_offset: segment.next_offset,
+            });
+        }
+        if let Some(batch) = producer_batch(header) {
+            self.producers.update(&batch);
+        }
+        if self.epochs.assign(header.partition_leader_epoch, header.base_offset) {
+            self.epochs_changed = true;
+        }
+        self.changed_since_flush = true;
+        if self.promise() == Promise::Memory {
+            self.make_visible_in_memory();
+        }
+        !std::mem::replace(&mut self.appender_runs, true)
+    }
+
+    /// `write.caching`: whatever is in memory may be read and is acknowledged.
+    pub(crate) fn make_visible_in_memory(&mut self) {
+        for segment in self.segments.iter_mut().rev() {
+            if segment.visible == segment.size && segment.full {
+                break;
+            }
+            segment.visible = segment.size;
+        }
+        self.visible_end = self.log_end();
+        self.wait_visible.wake_reached(self.visible_end);
+        self.note_change();
+    }
+}
+
+/// Copies a batch with the two fields that the leader decides: base offset and leader epoch.
+fn copy_stamped(
+    segment: &mut Segment,
+    header: &BatchHeader,
+    bytes: &[u8],
+    charges: SmallVec<[Charge; 2]>,
+) {
+    let mut stamp = [0; 16];
+    let (offset, rest) = stamp.split_at_mut(8);
+    let (length, epoch) = rest.split_at_mut(4);
+    offset.copy_from_slice(&header.base_offset.to_be_bytes());
+    length.copy_from_slice(&header.batch_length.to_be_bytes());
+    epoch.copy_from_slice(&header.partition_leader_epoch.to_be_bytes());
+    let mut charges = charges.into_iter();
+    for part in [&stamp[..], bytes.get(16..).unwrap_or_default()] {
+        let mut done = 0;
+        while done < part.len() {
+            let n = segment.tail.fill(part.get(done..).unwrap_or_default());
+            done += n;
+            if n == 0 {
+                let Some(charge) = charges.next() else { return };
+                segment.tail.push_chunk(charge);
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The state of one log and the cell it lives in.
+//!
+//! Owns: [`LogState`] (segments, offsets, epochs, producers, who waits) and `Core`, which every
+//! handle and background task of the log shares. Lives on one shard. A borrow of the state never
+//! lives across an await: operations plan under the borrow and execute on what they took out.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::rc::{Rc, Weak};
+
+use reactor::sync::Semaphore;
+
+use crate::budget::Evict;
+use crate::config::{LogConfig, Promise};
+use crate::epochs::LeaderEpochs;
+use crate::error::{LogError, StorageError};
+use crate::producer_state::ProducerStates;
+use crate::segment::Segment;
+use crate::shared::LogShared;
+use crate::waiters::Waiters;
+
+/// Whether a log can be written.
+#[derive(Clone, Debug)]
+pub enum LogState {
+    Online,
+    /// A write or a sync failed. Durable data can still be read.
+    Poisoned(StorageError),
+    Closed,
+}
+
+/// A batch boundary inside what is not yet written, so that a write can end there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) segment: i64,
+    pub(crate) position: u32,
+    pub(crate) next_offset: i64,
+}
+
+/// Where a reader stopped, so that it can go on without the index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bookmark {
+    pub(crate) offset: i64,
+    pub(crate) segment: i64,
+    pub(crate) position: u32,
+}
+
+/// Readers remembered per log.
+const BOOKMARKS: usize = 8;
+
+pub(crate) struct State {
+    pub(crate) config: LogConfig,
+    /// By base offset; the last one is written. Never empty.
+    pub(crate) segments: VecDeque<Segment>,
+    pub(crate) log_start: i64,
+    /// Offsets below are in files.
+    pub(crate) written_end: i64,
+    /// Offsets below are as durable as the topic promises.
+    pub(crate) visible_end: i64,
+    /// Offsets below are synced.
+    pub(crate) synced_end: i64,
+    pub(crate) recovery_point: i64,
+    pub(crate) epochs: LeaderEpochs,
+    /// The checkpoint file lags behind.
+    pub(crate) epochs_changed: bool,
+    pub(crate) producers: ProducerStates,
+    pub(crate) phase: LogState,
+    /// Batches that were appended since the log was opened or flushed.
+    pub(crate) changed_since_flush: bool,
+    pub(crate) marks: VecDeque<Mark>,
+    bookmarks: [Option<Bookmark>; BOOKMARKS],
+    next_bookmark: usize,
+    /// Capacity of the chunk allocated last.
+    pub(crate) chunk_bytes: usize,
+    pub(crate) appender_runs: bool,
+    pub(crate) keeper_runs: bool,
+    /// No batch is taken any more; the log is about to close.
+    pub(crate) closing: bool,
+    /// The newest snapshot that is not at the start of a segment.
+    pub(crate) flushed_snapshot: Option<i64>,
+    /// A flush by `flush.ms` is scheduled.
+    pub(crate) flush_scheduled: bool,
+    /// Grows with every change that a long poll waits for.
+    pub(crate) version: u64,
+    pub(crate) wait_visible: Waiters,
+    pub(crate) wait_written: Waiters,
+    pub(crate) wait_change: Waiters,
+}
+
+pub(crate) struct Core {
+    pub(crate) shared: LogShared,
+    pub(crate) dir: RefCell<PathBuf>,
+    /// The folder as errors name it.
+    pub(crate) name: Rc<str>,
+    pub(crate) state: RefCell<State>,
+    /// An append is choosing memory: the current chunk must stay.
+    pub(crate) pinned: Cell<bool>,
+    /// Held by whoever seals, flushes, deletes or closes: one at a time.
+    pub(crate) upkeep: Semaphore,
+    pub(crate) me: Weak<Core>,
+}
+
+impl Core {
+    pub(crate) fn new(shared: &LogShared, dir: &Path, state: State) -> Rc<Core> {
+        Rc::new_cyclic(|me| Core {
+            shared: shared.clone(),
+            dir: RefCell::new(dir.to_path_buf()),
+            name: Rc::from(dir.display().to_string()),
+            state: RefCell::new(state),
+            pinned: Cell::new(false),
+            upkeep: Semaphore::new(1),
+            me: me.clone(),
+        })
+    }
+
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.dir.borrow().clone()
+    }
+
+    pub(crate) fn storage_error(
+        &self,
+        during: &'static str,
+        cause: std::io::Error,
+    ) -> StorageError {
+        StorageError { dir: self.name.clone(), during, cause: Rc::new(cause) }
+    }
+
+    /// Takes the log out of service and tells everyone who waits.
+    pub(crate) fn poison(&self, error: StorageError) {
+        let mut state = self.state.borrow_mut();
+        if !matches!(state.phase, LogState::Online) {
+            return;
+        }
+        tracing::error!(log = %self.name, "{error}");
+        state.phase = LogState::Poisoned(error);
+        self.abandon_unwritten(&mut state);
+    }
+
+    /// Ends service: what is not in the file is given up, nobody waits any longer.
+    pub(crate) fn abandon_unwritten(&self, state: &mut State) {
+        let unwritten: usize =
+            state.segments.iter().map(|s| (s.size - s.written) as usize).sum();
+        let mut freed = 0;
+        for segment in &mut state.segments {
+            freed += segment.tail.drop_unwritten(segment.written);
+            segment.visible = segment.visible.min(segment.written);
+        }
+        tracing::debug!(log = %self.name, unwritten, freed, "gave up what was not written");
+        state.visible_end = state.visible_end.min(state.written_end);
+        self.shared.budget().note_settled(unwritten);
+        state.wake_everyone();
+    }
+
+    pub(crate) fn reconfigure(&self, config: LogConfig) {
+        let mut state = self.state.borrow_mut();
+        state.config = config;
+        if state.is_online() && state.promise() == Promise::Memory {
+            state.make_visible_in_memory();
+        }
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), LogError> {
+        match &self.state.borrow().phase {
+            LogState::Online => Ok(()),
+            LogState::Poisoned(error) => Err(error.clone().into()),
+            LogState::Closed => Err(LogError::Closed(self.name.clone())),
+        }
+    }
+}
+
+impl Evict for Core {
+    fn evict(&self, segment: i64, chunk: u64) -> bool {
+        let Ok(mut state) = self.state.try_borrow_mut() else { return false };
+        let active = state.segments.back().map(|s| s.base);
+        let Some(segment) = state.segment_mut(segment) else { return false };
+        let even_current = Some(segment.base) != active || !self.pinned.get();
+        if !segment.tail.evict(chunk, segment.written, even_current) {
+            return false;
+        }
+        let indexes = segment.indexes.clone();
+        segment.tail.re_anchor(|from| indexes.and_then(|i| i.offsets.ceiling_position(from)));
+        true
+    }
+}
+
+impl State {
+    pub(crate) fn new(config: LogConfig, segments: VecDeque<Segment>) -> State {
+        let end = segments.back().map_or(0, |s| s.next_offset);
+        State {
+            config,
+            log_start: segments.front().map_or(0, |s| s.base),
+            segments,
+            written_end: end,
+            visible_end: end,
+            synced_end: end,
+            recovery_point: end,
+            epochs: LeaderEpochs::default(),
+            epochs_changed: false,
+            producers: ProducerStates::default(),
+            phase: LogState::Online,
+            changed_since_flush: false,
+            marks: VecDeque::new(),
+            bookmarks: [None; BOOKMARKS],
+            next_bookmark: 0,
+            chunk_bytes: 0,
+            appender_runs: false,
+            keeper_runs: false,
+            closing: false,
+            flushed_snapshot: None,
+            flush_scheduled: false,
+            version: 0,
+            wait_visible: Waiters::default(),
+            wait_written: Waiters::default(),
+            wait_change: Waiters::default(),
+        }
+    }
+
+    pub(crate) fn log_end(&self) -> i64 {
+        self.segments.back().map_or(self.log_start, |s| s.next_offset)
+    }
+
+    pub(crate) fn promise(&self) -> Promise {
+        self.config.promise()
+    }
+
+    /// The place of the segment that holds `offset`: the last one that starts at or before it.
+    pub(crate) fn place_of(&self, offset: i64) -> Option<usize> {
+        self.segments.partition_point(|s| s.base <= offset).checked_sub(1)
+    }
+
+    pub(crate) fn segment(&self, base: i64) -> Option<&Segment> {
+        self.segments.get(self.place_of(base)?).filter(|s| s.base == base)
+    }
+
+    pub(crate) fn segment_mut(&mut self, base: i64) -> Option<&mut Segment> {
+        let place = self.place_of(base)?;
+        self.segments.get_mut(place).filter(|s| s.base == base)
+    }
+
+    pub(crate) fn bookmark(&self, offset: i64, segment: i64) -> Option<u32> {
+        let hit = |b: &&Bookmark| b.offset == offset && b.segment == segment;
+        self.bookmarks.iter().flatten().find(hit).map(|b| b.position)
+    }
+
+    pub(crate) fn remember(&mut self, bookmark: Bookmark) {
+        let known = self.bookmarks.iter().flatten();
+        if known.into_iter().any(|b| b.offset == bookmark.offset) {
+            return;
+        }
+        if let Some(slot) = self.bookmarks.get_mut(self.next_bookmark) {
+            *slot = Some(bookmark);
+        }
+        self.next_bookmark = (self.next_bookmark + 1) % BOOKMARKS;
+    }
+
+    /// Tells long polls that something they watch has changed.
+    pub(crate) fn note_change(&mut self) {
+        self.version += 1;
+        self.wait_change.wake_all();
+    }
+
+    pub(crate) fn wake_everyone(&mut self) {
+        self.wait_visible.wake_all();
+        self.wait_written.wake_all();
+        self.note_change();
+    }
+}

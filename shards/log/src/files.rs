@@ -1,0 +1,119 @@
+//! Opening, creating and naming the segment files of a log.
+//!
+//! Owns: which handles are open. A handle is opened when it is first needed; those of sealed
+//! segments are let go again within the shard's bound. All `.log` files are opened for direct I/O.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use reactor::{Durability, File, OpenOptions, WriteBuf, fs};
+use smallvec::smallvec;
+
+use crate::config::Promise;
+use crate::core::Core;
+use crate::error::{LogError, StorageError};
+use crate::names::{FileKind, file_path};
+use crate::prepare;
+
+/// The file of the segment that is written; made if it is not there yet.
+pub(crate) async fn for_appending(core: &Rc<Core>, base: i64) -> Result<File, StorageError> {
+    let (exists, synced) = {
+        let state = core.state.borrow();
+        let segment = state.segment(base);
+        if let Some(file) = segment.and_then(|s| s.file.clone()) {
+            return Ok(file);
+        }
+        (segment.is_some_and(|s| s.exists), state.promise() == Promise::Synced)
+    };
+    let path = file_path(&core.dir(), FileKind::Log, base);
+    let made = if exists { None } else { prepare::take(core, &path).await };
+    let (file, prepared_end) = match made {
+        Some(made) => made,
+        // A file that should not exist may hold old batches with valid checksums: cut it.
+        None => (open_segment(core, &path, !exists).await?, 0),
+    };
+    if synced && !exists {
+        fs::sync_dir(&core.dir())
+            .await
+            .map_err(|error| core.storage_error("syncing the folder of a segment", error))?;
+    }
+    let mut state = core.state.borrow_mut();
+    if let Some(segment) = state.segment_mut(base) {
+        segment.file = Some(file.clone());
+        segment.exists = true;
+        segment.prepared_end = segment.prepared_end.max(prepared_end);
+    }
+    Ok(file)
+}
+
+async fn open_segment(core: &Rc<Core>, path: &Path, fresh: bool) -> Result<File, StorageError> {
+    let options = OpenOptions {
+        read: true,
+        write: true,
+        create: fresh,
+        truncate: fresh,
+        direct: true,
+        ..OpenOptions::default()
+    };
+    File::open(path, options)
+        .await
+        .map_err(|error| core.storage_error("opening a segment", error))
+}
+
+/// The file of a segment for reading. Fails with `Trimmed` if retention took the segment.
+pub(crate) async fn for_reading(core: &Rc<Core>, base: i64) -> Result<File, LogError> {
+    {
+        let state = core.state.borrow();
+        match state.segment(base) {
+            Some(segment) => {
+                if let Some(file) = segment.file.clone() {
+                    return Ok(file);
+                }
+            }
+            None => return Err(LogError::Trimmed { offset: base, start: state.log_start }),
+        }
+    }
+    let path = file_path(&core.dir(), FileKind::Log, base);
+    let options = OpenOptions { read: true, write: true, direct: true, ..OpenOptions::default() };
+    let file = File::open(&path, options).await.map_err(|error| {
+        let start = core.state.borrow().log_start;
+        match error.kind() {
+            io::ErrorKind::NotFound if start > base => LogError::Trimmed { offset: base, start },
+            _ => core.storage_error("opening a segment to read", error).into(),
+        }
+    })?;
+    let sealed = {
+        let mut state = core.state.borrow_mut();
+        match state.segment_mut(base) {
+            Some(segment) => {
+                segment.file = Some(file.clone());
+                segment.sealed
+            }
+            None => false,
+        }
+    };
+    if sealed {
+        core.shared.note_warm(core.me.clone(), base, 0, true);
+    }
+    Ok(file)
+}
+
+/// Writes a small file whose loss costs time, not data: over the old one, synced.
+pub(crate) async fn write_small(path: &Path, bytes: Vec<u8>) -> io::Result<()> {
+    let options =
+        OpenOptions { write: true, create: true, truncate: true, ..OpenOptions::default() };
+    let file = File::open(path, options).await?;
+    file.write_at(smallvec![WriteBuf::Bytes(Bytes::from(bytes))], 0, Durability::Written).await?;
+    file.sync_data().await?;
+    file.close().await
+}
+
+/// Removes a file; that it is gone already is fine.
+pub(crate) async fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,164 @@
+//! The index files of a log: reading, checking, making anew, writing.
+//!
+//! Owns: the way of both indexes of a segment between memory and disk. An index is a help, never
+//! the truth: whatever is missing or damaged is made anew from the segment, and a failure to write
+//! one costs a warning.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use reactor::{Durability, File, OpenOptions, WriteBuf};
+use smallvec::smallvec;
+
+use crate::checkpoints::read_if_there;
+use crate::core::Core;
+use crate::error::LogError;
+use crate::files;
+use crate::index::{self, IndexDamage, OffsetIndex};
+use crate::names::{FileKind, file_path};
+use crate::scan::{Found, Scanner};
+use crate::segment::{Indexes, Newest, Segment};
+use crate::time_index::{self, TimeIndex};
+
+/// The indexes of a segment, from memory or disk.
+pub(crate) async fn load(core: &Rc<Core>, base: i64) -> Result<Rc<Indexes>, LogError> {
+    let (size, next_offset) = {
+        let state = core.state.borrow();
+        let Some(segment) = state.segment(base) else {
+            return Err(LogError::Trimmed { offset: base, start: state.log_start });
+        };
+        if let Some(indexes) = &segment.indexes {
+            return Ok(Rc::clone(indexes));
+        }
+        (segment.size, segment.next_offset)
+    };
+    let read = read(&core.dir(), base, size, next_offset)
+        .await
+        .map_err(|error| core.storage_error("reading an index", error))?;
+    let indexes = match read {
+        Ok(indexes) => Rc::new(indexes),
+        Err(damage) => {
+            tracing::warn!(log = %core.name, segment = base, "index made anew: {damage}");
+            rebuild(core, base, size).await?
+        }
+    };
+    let mut state = core.state.borrow_mut();
+    if let Some(segment) = state.segment_mut(base) {
+        segment.indexes = Some(Rc::clone(&indexes));
+        segment.newest = newest_of(segment, &indexes);
+    }
+    drop(state);
+    core.shared.note_warm(core.me.clone(), base, indexes.memory_bytes(), false);
+    Ok(indexes)
+}
+
+/// The largest timestamp of a segment, from memory or its time index.
+pub(crate) async fn newest(core: &Rc<Core>, base: i64) -> Result<Option<Newest>, LogError> {
+    if let Some(segment) = core.state.borrow().segment(base)
+        && segment.newest.is_some()
+    {
+        return Ok(segment.newest);
+    }
+    load(core, base).await?;
+    Ok(core.state.borrow().segment(base).and_then(|s| s.newest))
+}
+
+fn newest_of(segment: &Segment, indexes: &Indexes) -> Option<Newest> {
+    let base = segment.base;
+    let last = indexes.times.last();
+    Some(last.map_or(Newest { timestamp: crate::segment::NO_TIMESTAMP, offset: base }, |entry| {
+        Newest { timestamp: entry.timestamp, offset: base + i64::from(entry.offset) }
+    }))
+}
+
+/// Reads both files of a segment and says whether they can be trusted.
+pub(crate) async fn read(
+    dir: &Path,
+    base: i64,
+    segment_bytes: u32,
+    next_offset: i64,
+) -> io::Result<Result<Indexes, IndexDamage>> {
+    let offsets = read_if_there(&file_path(dir, FileKind::OffsetIndex, base)).await?;
+    let times = read_if_there(&file_path(dir, FileKind::TimeIndex, base)).await?;
+    Ok(decode(offsets, times, base, segment_bytes, next_offset))
+}
+
+fn decode(
+    offsets: Option<Vec<u8>>,
+    times: Option<Vec<u8>>,
+    base: i64,
+    segment_bytes: u32,
+    next_offset: i64,
+) -> Result<Indexes, IndexDamage> {
+    let span = u32::try_from(next_offset.saturating_sub(base)).unwrap_or(u32::MAX);
+    let offsets = OffsetIndex::decode(&offsets.ok_or(IndexDamage::Missing)?, segment_bytes)?;
+    if offsets.last().is_some_and(|entry| entry.offset >= span) {
+        return Err(IndexDamage::Bounds(offsets.len()));
+    }
+    let times = TimeIndex::decode(&times.ok_or(IndexDamage::Missing)?, span)?;
+    Ok(Indexes { offsets, times })
+}
+
+/// Makes the indexes of a sealed segment anew and writes them.
+async fn rebuild(core: &Rc<Core>, base: i64, size: u32) -> Result<Rc<Indexes>, LogError> {
+    let file = files::for_reading(core, base).await?;
+    let interval = core.state.borrow().config.index_interval_bytes;
+    let mut segment = Segment::new(base, 0, 0);
+    let mut scanner = Scanner::new(file, 0, size);
+    loop {
+        let found = scanner
+            .next(false)
+            .await
+            .map_err(|error| core.storage_error("reading a segment for its index", error))?;
+        match found {
+            Found::Batch(header, position) => segment.note_batch(&header, position, interval),
+            Found::End => break,
+            Found::Zeros | Found::Damage(_) => {
+                let position = scanner.position();
+                tracing::warn!(log = %core.name, segment = base, position,
+                    "{} bytes of a sealed segment cannot be read: {found:?}", size - position);
+                break;
+            }
+        }
+    }
+    segment.finish_times();
+    let indexes = segment.indexes.take().unwrap_or_default();
+    if let Err(error) = save(&core.dir(), base, &indexes, 0, 0).await {
+        tracing::warn!(log = %core.name, segment = base, "index not written: {error}");
+    }
+    Ok(indexes)
+}
+
+/// Writes the entries that the files do not hold yet; from 0 on, the files are made anew.
+pub(crate) async fn save(
+    dir: &Path,
+    base: i64,
+    indexes: &Indexes,
+    saved_offsets: usize,
+    saved_times: usize,
+) -> io::Result<()> {
+    let offsets = indexes.offsets.encode_from(saved_offsets);
+    let at = saved_offsets * index::ENTRY_BYTES;
+    extend(&file_path(dir, FileKind::OffsetIndex, base), at, offsets).await?;
+    let times = indexes.times.encode_from(saved_times);
+    let at = saved_times * time_index::ENTRY_BYTES;
+    extend(&file_path(dir, FileKind::TimeIndex, base), at, times).await
+}
+
+async fn extend(path: &Path, at: usize, bytes: Vec<u8>) -> io::Result<()> {
+    if at > 0 && bytes.is_empty() {
+        return Ok(());
+    }
+    let fresh = at == 0;
+    let options =
+        OpenOptions { write: true, create: true, truncate: fresh, ..OpenOptions::default() };
+    let file = File::open(path, options).await?;
+    if !bytes.is_empty() {
+        let bufs = smallvec![WriteBuf::Bytes(Bytes::from(bytes))];
+        file.write_at(bufs, at as u64, Durability::Written).await?;
+    }
+    file.sync_data().await?;
+    file.close().await
+}

@@ -1,0 +1,309 @@
+//! The upkeep of a log, off the request path: sealing full segments, flushing, closing, deleting.
+//!
+//! Owns: every write that is not a batch: index files, producer snapshots, the epoch checkpoint,
+//! trims and renames. One upkeep runs at a time per log (`Core::upkeep`). The order inside is what
+//! makes the recovery point true: data synced, then indexes and snapshot synced, then the point
+//! moves. A failure with data takes the log offline; a failure with the rest is a warning, and the
+//! recovery point stays.
+
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use reactor::fs;
+
+use crate::appender;
+use crate::checkpoints::{LEADER_EPOCHS, encode_epochs};
+use crate::config::ClosedAt;
+use crate::core::{Core, LogState};
+use crate::error::{LogError, StorageError};
+use crate::files;
+use crate::indexes;
+use crate::names::{FileKind, deleted_dir_name, file_path};
+
+/// Seals in the background what is full and written.
+pub(crate) fn start(core: &Rc<Core>) {
+    if std::mem::replace(&mut core.state.borrow_mut().keeper_runs, true) {
+        return;
+    }
+    let core = Rc::clone(core);
+    reactor::spawn(async move {
+        loop {
+            let permit = core.upkeep.acquire(1).await;
+            let sealed = seal_next(&core).await;
+            drop(permit);
+            match sealed {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    core.poison(error);
+                    break;
+                }
+            }
+        }
+        core.state.borrow_mut().keeper_runs = false;
+    })
+    .detach();
+}
+
+/// Seals the oldest segment that waits for it. `false` if none does.
+async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
+    let next = {
+        let state = core.state.borrow();
+        let ready = |s: &&crate::segment::Segment| s.full && !s.sealed && s.written == s.size;
+        match state.segments.iter().rev().take_while(|s| !s.sealed).filter(ready).last() {
+            Some(segment) if state.is_online() => (segment.base, segment.size, segment.next_offset),
+            _ => return Ok(false),
+        }
+    };
+    let (base, size, next_offset) = next;
+    let file = files::for_appending(core, base).await?;
+    file.set_len(u64::from(size))
+        .await
+        .map_err(|error| core.storage_error("trimming a full segment", error))?;
+    file.sync_all().await.map_err(|error| core.storage_error("syncing a full segment", error))?;
+    if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+        segment.synced = size;
+        segment.prepared_end = size;
+        segment.sealed = true;
+    }
+    {
+        let mut state = core.state.borrow_mut();
+        state.synced_end = state.synced_end.max(next_offset);
+    }
+    match save_state_up_to(core, next_offset).await {
+        Ok(()) => {
+            let mut state = core.state.borrow_mut();
+            state.recovery_point = state.recovery_point.max(next_offset);
+        }
+        Err(error) => tracing::warn!(log = %core.name, segment = base,
+            "recovery point not moved, state of a full segment not written: {error}"),
+    }
+    let warm = core.state.borrow().segment(base).and_then(|s| s.indexes.clone());
+    let index_bytes = warm.map_or(0, |indexes| indexes.memory_bytes());
+    core.shared.note_warm(core.me.clone(), base, index_bytes, true);
+    Ok(true)
+}
+
+/// Writes indexes, snapshot and epochs for everything below `end`, whose data is synced.
+async fn save_state_up_to(core: &Rc<Core>, end: i64) -> io::Result<()> {
+    let dir = core.dir();
+    save_indexes(core, end).await?;
+    let snapshot = {
+        let mut state = core.state.borrow_mut();
+        state.segment_mut(end).and_then(|s| s.snapshot.take())
+    };
+    if let Some(bytes) = snapshot {
+        files::write_small(&file_path(&dir, FileKind::Snapshot, end), bytes).await?;
+    }
+    save_epochs(core).await?;
+    fs::sync_dir(&dir).await
+}
+
+/// Appends the index entries that the files lack, of every segment that starts below `end`.
+async fn save_indexes(core: &Rc<Core>, end: i64) -> io::Result<()> {
+    let behind: Vec<i64> = {
+        let state = core.state.borrow();
+        let lacks = |s: &&crate::segment::Segment| {
+            s.base < end && s.exists && s.indexes.as_ref().is_some_and(|i| {
+                i.offsets.len() > s.saved_offsets
+                    || i.times.len() > s.saved_times
+                    || s.saved_offsets + s.saved_times == 0
+            })
+        };
+        state.segments.iter().filter(lacks).map(|s| s.base).collect()
+    };
+    for base in behind {
+        let taken = {
+            let state = core.state.borrow();
+            let segment = state.segment(base);
+            segment.and_then(|s| Some((s.indexes.clone()?, s.saved_offsets, s.saved_times)))
+        };
+        let Some((held, offsets, times)) = taken else { continue };
+        indexes::save(&core.dir(), base, &held, offsets, times).await?;
+        let (offsets, times) = (held.offsets.len(), held.times.len());
+        if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+            segment.saved_offsets = offsets;
+            segment.saved_times = times;
+        }
+    }
+    Ok(())
+}
+
+async fn save_epochs(core: &Rc<Core>) -> io::Result<()> {
+    let bytes = {
+        let mut state = core.state.borrow_mut();
+        if !std::mem::take(&mut state.epochs_changed) {
+            return Ok(());
+        }
+        encode_epochs(state.epochs.entries())
+    };
+    let result = fs::write_atomic(&core.dir().join(LEADER_EPOCHS), bytes).await;
+    if result.is_err() {
+        core.state.borrow_mut().epochs_changed = true;
+    }
+    result
+}
+
+/// Everything appended before the call is synced and need not be recovered.
+pub(crate) async fn flush(core: &Rc<Core>) -> Result<i64, LogError> {
+    let permit = core.upkeep.acquire(1).await;
+    let done = flush_held(core).await;
+    drop(permit);
+    done
+}
+
+async fn flush_held(core: &Rc<Core>) -> Result<i64, LogError> {
+    core.check_open()?;
+    let (target, snapshot) = {
+        let mut state = core.state.borrow_mut();
+        if !std::mem::take(&mut state.changed_since_flush) {
+            return Ok(state.recovery_point);
+        }
+        (state.log_end(), state.producers.encode())
+    };
+    let flushed = flush_to(core, target, snapshot).await;
+    if flushed.is_err() {
+        core.state.borrow_mut().changed_since_flush = true;
+    }
+    flushed
+}
+
+async fn flush_to(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> Result<i64, LogError> {
+    core.written(target).await?;
+    loop {
+        match seal_next(core).await {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => return Err(fail(core, error)),
+        }
+    }
+    if let Err(error) = appender::sync(core).await {
+        return Err(fail(core, error));
+    }
+    let saved = save_flushed(core, target, snapshot).await;
+    saved.map_err(|error| core.storage_error("writing indexes and snapshot", error))?;
+    let mut state = core.state.borrow_mut();
+    state.recovery_point = state.recovery_point.max(target);
+    Ok(state.recovery_point)
+}
+
+async fn save_flushed(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> io::Result<()> {
+    let dir = core.dir();
+    save_indexes(core, target).await?;
+    files::write_small(&file_path(&dir, FileKind::Snapshot, target), snapshot).await?;
+    remove_old_snapshots(core, target).await?;
+    save_epochs(core).await?;
+    fs::sync_dir(&dir).await
+}
+
+/// Snapshots are kept at the starts of segments; of those a flush made, only the newest.
+async fn remove_old_snapshots(core: &Rc<Core>, newest: i64) -> io::Result<()> {
+    let old = {
+        let mut state = core.state.borrow_mut();
+        let old = state.flushed_snapshot.replace(newest);
+        old.filter(|at| *at != newest && state.segment(*at).is_none())
+    };
+    match old {
+        Some(at) => files::remove_if_there(&file_path(&core.dir(), FileKind::Snapshot, at)).await,
+        None => Ok(()),
+    }
+}
+
+fn fail(core: &Rc<Core>, error: StorageError) -> LogError {
+    core.poison(error.clone());
+    error.into()
+}
+
+/// Flushes, trims the active segment and lets go of everything. A log that is offline is let go
+/// of as it is: its next opening recovers it.
+pub(crate) async fn close(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
+    let permit = core.upkeep.acquire(1).await;
+    let closed = close_held(core).await;
+    let mut state = core.state.borrow_mut();
+    if !matches!(state.phase, LogState::Closed) {
+        state.phase = LogState::Closed;
+        core.abandon_unwritten(&mut state);
+    }
+    for segment in &mut state.segments {
+        segment.file = None;
+        segment.tail = Default::default();
+    }
+    drop(state);
+    drop(permit);
+    closed
+}
+
+async fn close_held(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
+    core.check_open()?;
+    {
+        let mut state = core.state.borrow_mut();
+        state.closing = true;
+        if state.changed_since_flush && let Some(active) = state.segments.back_mut() {
+            active.finish_times();
+        }
+    }
+    flush_held(core).await?;
+    let trim = {
+        let state = core.state.borrow();
+        let active = state.segments.back();
+        active.filter(|s| s.exists && s.prepared_end > s.size).map(|s| (s.base, s.size))
+    };
+    if let Some((base, size)) = trim {
+        let file = files::for_appending(core, base).await?;
+        let trimmed = async {
+            file.set_len(u64::from(size)).await?;
+            file.sync_all().await
+        };
+        trimmed.await.map_err(|error| fail(core, core.storage_error("trimming a segment", error)))?;
+    }
+    let state = core.state.borrow();
+    Ok(ClosedAt {
+        log_start_offset: state.log_start,
+        log_end_offset: state.log_end(),
+        recovery_point: state.recovery_point,
+    })
+}
+
+/// Takes the log out of service, renames its folder and removes it after the configured delay.
+pub(crate) async fn delete(core: &Rc<Core>) -> Result<(), LogError> {
+    let permit = core.upkeep.acquire(1).await;
+    let delay = {
+        let mut state = core.state.borrow_mut();
+        if !matches!(state.phase, LogState::Closed) {
+            let online = state.is_online();
+            state.phase = LogState::Closed;
+            if online {
+                core.abandon_unwritten(&mut state);
+            }
+        }
+        Duration::from_millis(state.config.file_delete_delay_ms)
+    };
+    let from = core.dir();
+    let to = deleted_path(&from);
+    let renamed = async {
+        fs::rename(&from, &to).await?;
+        match to.parent() {
+            Some(parent) => fs::sync_dir(parent).await,
+            None => Ok(()),
+        }
+    };
+    renamed.await.map_err(|error| core.storage_error("renaming a deleted partition", error))?;
+    *core.dir.borrow_mut() = to.clone();
+    drop(permit);
+    let name = Rc::clone(&core.name);
+    reactor::spawn(async move {
+        reactor::sleep(delay).await;
+        if let Err(error) = fs::remove_dir_all(&to).await {
+            tracing::warn!(log = %name, "a deleted partition was not removed: {error}");
+        }
+    })
+    .detach();
+    Ok(())
+}
+
+fn deleted_path(dir: &std::path::Path) -> PathBuf {
+    let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or("partition");
+    dir.with_file_name(deleted_dir_name(name, [reactor::random_u64(), reactor::random_u64()]))
+}

@@ -1,0 +1,196 @@
+//! The handle on one partition's log: what the rooms above see.
+//!
+//! Owns nothing but a shared reference; every method delegates to the file that owns the matter.
+//! Lives on one shard and is never sent to another.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use wire::records::BatchView;
+
+use crate::append::Appended;
+use crate::config::{ClosedAt, LogConfig, OpenHint, Promise, Recovered};
+use crate::core::{Core, LogState};
+use crate::epochs::EpochStart;
+use crate::error::{AppendError, LogError, ReadError};
+use crate::read::ReadPlan;
+use crate::retention::RetentionOutcome;
+use crate::shared::LogShared;
+use crate::timestamps::OffsetAt;
+use crate::{keeper, recovery, retention, timestamps};
+
+/// One partition's log. Clones share it.
+#[derive(Clone)]
+pub struct Log(pub(crate) Rc<Core>);
+
+impl Log {
+    /// Opens the log in `dir`, which is created if it is not there, and recovers what a crash
+    /// left. `now_ms` is wall-clock time.
+    pub async fn open(
+        shared: &LogShared,
+        dir: PathBuf,
+        config: LogConfig,
+        hint: OpenHint,
+        now_ms: i64,
+    ) -> Result<(Log, Recovered), LogError> {
+        let (core, recovered) = recovery::open(shared, dir, config, hint, now_ms).await?;
+        Ok((Log(core), recovered))
+    }
+
+    /// Takes a batch: checks its sequence, gives it the next offsets, copies it once into memory
+    /// and sees to it that it is written. Synchronous. The batch was validated before.
+    pub fn append(
+        &self,
+        batch: &BatchView<'_>,
+        epoch: i32,
+        now_ms: i64,
+    ) -> Result<Appended, AppendError> {
+        self.0.append(batch, epoch, now_ms)
+    }
+
+    /// Resolves when an append that was refused as `Full` may fit; call it before anything else
+    /// is awaited.
+    pub async fn room(&self) {
+        self.0.shared.budget().room().await;
+    }
+
+    /// Until every byte below `next_offset` is as durable as the topic promises.
+    pub async fn acknowledged(&self, next_offset: i64) -> Result<(), LogError> {
+        self.0.acknowledged(next_offset).await
+    }
+
+    /// Resolves at the next change of the visible end, the start or the state of the log. Changes
+    /// count from this call on, so: listen, then look, then await.
+    pub fn changed(&self) -> impl Future<Output = ()> + 'static {
+        self.0.changed()
+    }
+
+    /// The first offset that may be read.
+    pub fn log_start_offset(&self) -> i64 {
+        self.0.state.borrow().log_start
+    }
+
+    /// The offset that the next batch gets.
+    pub fn log_end_offset(&self) -> i64 {
+        self.0.state.borrow().log_end()
+    }
+
+    /// Everything below is as durable as the topic promises and may be shown to consumers: the
+    /// high watermark of a partition with one replica.
+    pub fn visible_end_offset(&self) -> i64 {
+        self.0.state.borrow().visible_end
+    }
+
+    /// Everything below belongs to no open transaction.
+    pub fn last_stable_offset(&self) -> i64 {
+        self.visible_end_offset()
+    }
+
+    /// Everything below is synced with its indexes and producer state.
+    pub fn recovery_point(&self) -> i64 {
+        self.0.state.borrow().recovery_point
+    }
+
+    /// Bytes of batches in all segments.
+    pub fn size_bytes(&self) -> u64 {
+        self.0.state.borrow().segments.iter().map(|s| u64::from(s.size)).sum()
+    }
+
+    pub fn segment_count(&self) -> usize {
+        self.0.state.borrow().segments.len()
+    }
+
+    pub fn producer_count(&self) -> usize {
+        self.0.state.borrow().producers.len()
+    }
+
+    /// The folder, which changes when the log is deleted.
+    pub fn dir(&self) -> PathBuf {
+        self.0.dir()
+    }
+
+    pub fn state(&self) -> LogState {
+        self.0.state.borrow().phase.clone()
+    }
+
+    /// What an acknowledgement of this log means.
+    pub fn promise(&self) -> Promise {
+        self.0.state.borrow().promise()
+    }
+
+    /// Plans a read of whole batches from the one that contains `from` up to `upper` or the
+    /// visible end. `whole_first_batch`: the first batch comes even if it is larger than
+    /// `max_bytes`. Synchronous; execute the plan afterwards.
+    pub fn plan_read(
+        &self,
+        from: i64,
+        upper: i64,
+        max_bytes: usize,
+        whole_first_batch: bool,
+    ) -> Result<ReadPlan, ReadError> {
+        self.0.plan_read(from, upper, max_bytes, whole_first_batch)
+    }
+
+    /// The first record below `upper` whose timestamp is at least `timestamp`.
+    pub async fn offset_for_timestamp(
+        &self,
+        timestamp: i64,
+        upper: i64,
+    ) -> Result<Option<OffsetAt>, LogError> {
+        timestamps::first_at_or_after(&self.0, timestamp, upper).await
+    }
+
+    /// The first record with the largest timestamp of the log, if it lies below `upper`.
+    pub async fn offset_of_max_timestamp(&self, upper: i64) -> Result<Option<OffsetAt>, LogError> {
+        timestamps::of_newest(&self.0, upper).await
+    }
+
+    /// Where the latest epoch at or below `epoch` ends: `(that epoch, end offset)`, -1 for none.
+    pub fn end_offset_for_epoch(&self, epoch: i32) -> (i32, i64) {
+        let state = self.0.state.borrow();
+        state.epochs.end_offset_for(epoch, state.log_end())
+    }
+
+    /// The leader epoch under which `offset` was written, -1 if unknown.
+    pub fn epoch_of_offset(&self, offset: i64) -> i32 {
+        self.0.state.borrow().epochs.epoch_of(offset)
+    }
+
+    /// The latest leader epoch that wrote to this log.
+    pub fn latest_epoch(&self) -> Option<EpochStart> {
+        self.0.state.borrow().epochs.latest()
+    }
+
+    /// Moves the start of the log up to `to`, durably (DeleteRecords), and removes segments that
+    /// lie below.
+    pub async fn advance_log_start(&self, to: i64) -> Result<(), LogError> {
+        retention::advance_log_start(&self.0, to).await
+    }
+
+    /// Removes segments past retention and producers that were silent too long.
+    pub async fn enforce_retention(&self, now_ms: i64) -> Result<RetentionOutcome, LogError> {
+        retention::enforce(&self.0, now_ms).await
+    }
+
+    /// Makes everything appended so far durable and recovered state cheap: data, indexes, producer
+    /// snapshot, epochs. Moves the recovery point.
+    pub async fn flush(&self) -> Result<(), LogError> {
+        keeper::flush(&self.0).await.map(drop)
+    }
+
+    /// New settings, from the next append on.
+    pub fn reconfigure(&self, config: LogConfig) {
+        self.0.reconfigure(config);
+    }
+
+    /// Flushes, trims and closes the files. Other handles find the log closed.
+    pub async fn close(self) -> Result<ClosedAt, LogError> {
+        keeper::close(&self.0).await
+    }
+
+    /// Takes the log out of service and renames its folder; files are removed after
+    /// `file.delete.delay.ms`.
+    pub async fn delete(self) -> Result<(), LogError> {
+        keeper::delete(&self.0).await
+    }
+}

@@ -1,0 +1,332 @@
+//! Reading batches: a plan made under a borrow, executed on owned handles.
+//!
+//! Owns: which bytes answer a read. From memory they are handles on chunks; from a file they are
+//! one or two aligned direct reads, cut to whole batches. A read starts at the batch that contains
+//! the offset, holds whole batches of one segment, and never passes the visible end. Nothing here
+//! waits for data: long polls wait on `Log::changed`.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use reactor::{AlignedBuf, ChunkSlice};
+use smallvec::SmallVec;
+use wire::records::BatchHeader;
+use wire::records::header::HEADER_BYTES;
+
+use crate::core::{Bookmark, Core, State};
+use crate::error::{LogError, ReadError};
+use crate::files;
+use crate::indexes;
+use crate::tail::{block_ceiling, block_floor};
+
+/// The longest direct read but for a single batch that is larger.
+const LONGEST_READ: usize = 1 << 20;
+/// What a cold read takes beyond the bytes asked for, to find the batch after an index entry.
+const SEARCH_BYTES: usize = 8 << 10;
+
+/// What to read. Holds its memory and its log; may be executed at any later time.
+pub struct ReadPlan(Plan);
+
+enum Plan {
+    Empty,
+    Cached { slices: SmallVec<[ChunkSlice; 2]>, bytes: usize },
+    Cold(ColdRead),
+}
+
+struct ColdRead {
+    core: Rc<Core>,
+    segment: i64,
+    /// A batch start at or before the wanted one, if known without the index.
+    start: Option<u32>,
+    from: i64,
+    /// Batches that start here or later are left out.
+    upper: i64,
+    max_bytes: usize,
+    whole_first_batch: bool,
+    /// Upper bound of what may come.
+    at_most: usize,
+}
+
+impl ReadPlan {
+    /// Bytes that will come; for a cold read an upper bound (but for a large first batch).
+    pub fn len_hint(&self) -> usize {
+        match &self.0 {
+            Plan::Empty => 0,
+            Plan::Cached { bytes, .. } => *bytes,
+            Plan::Cold(cold) => cold.max_bytes.min(cold.at_most),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        matches!(self.0, Plan::Empty)
+    }
+
+    /// Whether `execute` will touch no device.
+    pub fn is_cached(&self) -> bool {
+        !matches!(self.0, Plan::Cold(_))
+    }
+
+    /// The batches, back to back over the parts.
+    pub async fn execute(self) -> Result<Vec<Bytes>, LogError> {
+        match self.0 {
+            Plan::Empty => Ok(Vec::new()),
+            Plan::Cached { slices, .. } => Ok(slices.iter().map(ChunkSlice::to_bytes).collect()),
+            Plan::Cold(cold) => cold.execute().await,
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn plan_read(
+        &self,
+        from: i64,
+        upper: i64,
+        max_bytes: usize,
+        whole_first_batch: bool,
+    ) -> Result<ReadPlan, ReadError> {
+        let mut state = self.state.borrow_mut();
+        let (start, end) = (state.log_start, state.log_end());
+        if from < start || from > end {
+            return Err(ReadError::OutOfRange { offset: from, start, end });
+        }
+        let upper = upper.min(state.visible_end);
+        if from >= upper {
+            return Ok(ReadPlan(Plan::Empty));
+        }
+        let limits = Limits { from, upper, max_bytes, whole_first_batch };
+        if let Some(plan) = state.plan_cached(limits) {
+            return Ok(ReadPlan(plan));
+        }
+        let Some(core) = self.me.upgrade() else { return Ok(ReadPlan(Plan::Empty)) };
+        Ok(ReadPlan(state.plan_cold(core, limits)))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    from: i64,
+    upper: i64,
+    max_bytes: usize,
+    whole_first_batch: bool,
+}
+
+impl State {
+    /// A plan from memory; `None` if the first batch is not there.
+    fn plan_cached(&mut self, limits: Limits) -> Option<Plan> {
+        let segment = self.segments.get(self.place_of(limits.from)?)?;
+        let bookmark = self.bookmark(limits.from, segment.base);
+        let hint = bookmark.filter(|at| *at >= segment.tail.cached_from());
+        let start = segment.cached_position_of(limits.from, hint)?;
+        let bound = if limits.upper >= self.visible_end {
+            segment.visible
+        } else {
+            segment.cached_end_before(start, limits.upper).min(segment.visible)
+        };
+        if bound <= start {
+            return Some(Plan::Empty);
+        }
+        let mut end = bound;
+        if (bound - start) as usize > limits.max_bytes {
+            end = segment.cached_boundary(start, start + limits.max_bytes as u32);
+            if end == start {
+                if !limits.whole_first_batch {
+                    return Some(Plan::Empty);
+                }
+                end = start + segment.tail.header_at(start)?.size_in_bytes() as u32;
+            }
+        }
+        let slices = segment.tail.slices(start, end);
+        let next = if end == segment.size { segment.next_offset } else {
+            segment.tail.header_at(end)?.base_offset
+        };
+        let segment = segment.base;
+        self.remember(Bookmark { offset: next, segment, position: end });
+        Some(Plan::Cached { slices, bytes: (end - start) as usize })
+    }
+
+    fn plan_cold(&self, core: Rc<Core>, limits: Limits) -> Plan {
+        let place = self.place_of(limits.from).unwrap_or(0);
+        let Some(segment) = self.segments.get(place) else { return Plan::Empty };
+        let start = self.bookmark(limits.from, segment.base).or_else(|| {
+            let indexes = segment.indexes.as_ref()?;
+            Some(indexes.offsets.position_for(segment.relative(limits.from)))
+        });
+        Plan::Cold(ColdRead {
+            core,
+            segment: segment.base,
+            start,
+            from: limits.from,
+            upper: limits.upper,
+            max_bytes: limits.max_bytes,
+            whole_first_batch: limits.whole_first_batch,
+            at_most: (segment.readable() - start.unwrap_or(0).min(segment.readable())) as usize,
+        })
+    }
+}
+
+/// Whole batches found in a window of a file.
+enum Picked {
+    /// From and to, as offsets in the window, and the offset behind.
+    Range(usize, usize, i64),
+    /// The batch that is wanted starts at this file position and is not whole in the window.
+    Need { position: u32, bytes: usize },
+    /// The segment has no such batch: the offset lies in a hole at its end.
+    Nothing,
+    Corrupt { position: u32, problem: String },
+}
+
+impl ColdRead {
+    async fn execute(mut self) -> Result<Vec<Bytes>, LogError> {
+        loop {
+            let file = files::for_reading(&self.core, self.segment).await?;
+            let start = match self.start {
+                Some(start) => start,
+                None => {
+                    let indexes = indexes::load(&self.core, self.segment).await?;
+                    let relative = self.from.saturating_sub(self.segment).clamp(0, u32::MAX.into());
+                    indexes.offsets.position_for(relative as u32)
+                }
+            };
+            let Some((limit, next_segment)) = self.bounds() else {
+                let start = self.core.state.borrow().log_start;
+                return Err(LogError::Trimmed { offset: self.from, start });
+            };
+            let mut window = Window {
+                start,
+                bytes: self.max_bytes.min(LONGEST_READ) + SEARCH_BYTES,
+                limit,
+            };
+            loop {
+                let buf = window.read(&self.core, &file).await?;
+                match self.pick(&buf, &window) {
+                    Picked::Range(from, to, next) => {
+                        return Ok(self.finish(buf, from, to, &window, next));
+                    }
+                    Picked::Need { position, bytes } => {
+                        assert!(position > window.start || bytes > window.bytes);
+                        let enough = self.max_bytes.min(LONGEST_READ).max(bytes);
+                        window = Window { start: position, bytes: enough, limit };
+                    }
+                    Picked::Corrupt { position, problem } => {
+                        return Err(self.corrupt(position, problem));
+                    }
+                    Picked::Nothing => break,
+                }
+            }
+            // Compaction may leave nothing between the offset and the end of its segment.
+            let Some(next) = next_segment.filter(|next| *next < self.upper) else {
+                return Ok(Vec::new());
+            };
+            self.segment = next;
+            self.start = Some(0);
+        }
+    }
+
+    /// How far the segment may be read, and the segment after it.
+    fn bounds(&self) -> Option<(u32, Option<i64>)> {
+        let state = self.core.state.borrow();
+        let place = state.place_of(self.segment)?;
+        let segment = state.segments.get(place).filter(|s| s.base == self.segment)?;
+        Some((segment.readable(), state.segments.get(place + 1).map(|s| s.base)))
+    }
+
+    fn pick(&self, buf: &AlignedBuf, window: &Window) -> Picked {
+        let skip = window.skip();
+        let have = buf.len().min((window.limit - block_floor(window.start)) as usize);
+        let bytes = buf.get(..have).unwrap_or_default();
+        let position = |at: usize| window.start + (at - skip) as u32;
+        let (mut at, mut first, mut next) = (skip, None, 0);
+        loop {
+            let taken = first.map_or(0, |first| at - first);
+            let header = match bytes.get(at..at + HEADER_BYTES).map(BatchHeader::parse) {
+                Some(Ok(header)) => header,
+                Some(Err(error)) if first.is_none() => {
+                    return Picked::Corrupt { position: position(at), problem: error.to_string() };
+                }
+                Some(Err(_)) => break,
+                None if first.is_some() => break,
+                None if position(at) >= window.limit => return Picked::Nothing,
+                None => return self.need_whole(position(at), HEADER_BYTES, window),
+            };
+            let size = header.size_in_bytes();
+            if first.is_none() && header.last_offset() < self.from {
+                at += size;
+                continue;
+            }
+            if header.base_offset >= self.upper {
+                break;
+            }
+            let fits = taken + size <= self.max_bytes;
+            if !fits && (first.is_some() || !self.whole_first_batch) {
+                break;
+            }
+            if at + size > bytes.len() {
+                if first.is_some() {
+                    break;
+                }
+                return self.need_whole(position(at), size, window);
+            }
+            first.get_or_insert(at);
+            at += size;
+            next = header.next_offset();
+        }
+        Picked::Range(first.unwrap_or(at), at, next)
+    }
+
+    fn need_whole(&self, position: u32, size: usize, window: &Window) -> Picked {
+        if u64::from(position) + size as u64 > u64::from(window.limit) {
+            let problem = format!("a batch of {size} bytes passes the end of the segment");
+            return Picked::Corrupt { position, problem };
+        }
+        Picked::Need { position, bytes: size }
+    }
+
+    fn finish(
+        &self,
+        mut buf: AlignedBuf,
+        from: usize,
+        to: usize,
+        window: &Window,
+        next: i64,
+    ) -> Vec<Bytes> {
+        if from == to {
+            return Vec::new();
+        }
+        let position = block_floor(window.start) + to as u32;
+        self.core.state.borrow_mut().remember(Bookmark {
+            offset: next,
+            segment: self.segment,
+            position,
+        });
+        buf.set_len(to);
+        vec![buf.freeze().slice(from..to)]
+    }
+
+    fn corrupt(&self, position: u32, problem: String) -> LogError {
+        let file = format!("{}/{:020}.log", self.core.name, self.segment);
+        LogError::Corrupt { file, position: u64::from(position), problem }
+    }
+}
+
+/// A stretch of a file that starts at a batch and is read block by block.
+struct Window {
+    start: u32,
+    bytes: usize,
+    /// No byte from here on counts.
+    limit: u32,
+}
+
+impl Window {
+    fn skip(&self) -> usize {
+        (self.start - block_floor(self.start)) as usize
+    }
+
+    async fn read(&self, core: &Rc<Core>, file: &reactor::File) -> Result<AlignedBuf, LogError> {
+        let end = (u64::from(self.start) + self.bytes as u64).min(u64::from(self.limit)) as u32;
+        let from = block_floor(self.start);
+        let buf = AlignedBuf::with_capacity((block_ceiling(end.max(from + 1)) - from) as usize);
+        let (result, buf) = file.read_at(buf, u64::from(from)).await;
+        result.map_err(|error| core.storage_error("reading a segment", error))?;
+        Ok(buf)
+    }
+}

@@ -1,0 +1,255 @@
+//! Letting go of the oldest: retention by time and size, DeleteRecords, expired producers.
+//!
+//! Owns: which segments may go (whole ones, oldest first, without a gap, never the active one
+//! unless it is rolled first, never above the visible end) and how they go: out of the log, the
+//! files renamed to `.deleted`, unlinked after `file.delete.delay.ms`. A reader with an open file
+//! goes on. The start that DeleteRecords sets is written to a checkpoint in the partition's folder
+//! before it counts.
+
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use reactor::fs;
+
+use crate::checkpoints::{LOG_START_OFFSETS, encode_offsets};
+use crate::core::{Core, State};
+use crate::error::LogError;
+use crate::files;
+use crate::indexes;
+use crate::names::{FileKind, deleted_path, file_path, parse_partition_dir_name};
+use crate::segment::Segment;
+
+/// What one round of retention did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetentionOutcome {
+    pub segments_deleted: usize,
+    pub bytes_deleted: u64,
+    pub producers_expired: usize,
+    pub log_start_offset: i64,
+}
+
+pub(crate) async fn enforce(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, LogError> {
+    let permit = core.upkeep.acquire(1).await;
+    let outcome = enforce_held(core, now_ms).await;
+    drop(permit);
+    outcome
+}
+
+async fn enforce_held(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, LogError> {
+    core.check_open()?;
+    let producers_expired = {
+        let mut state = core.state.borrow_mut();
+        let expiration_ms = state.config.producer_id_expiration_ms;
+        state.producers.expire(now_ms, expiration_ms)
+    };
+    let mut count = expired_by_time(core, now_ms).await?;
+    count = count.max(core.state.borrow().expired_by_size());
+    count = count.max(core.state.borrow().below_start());
+    let (segments_deleted, bytes_deleted) = remove_oldest(core, count, now_ms).await?;
+    let log_start_offset = core.state.borrow().log_start;
+    Ok(RetentionOutcome { segments_deleted, bytes_deleted, producers_expired, log_start_offset })
+}
+
+pub(crate) async fn advance_log_start(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
+    let permit = core.upkeep.acquire(1).await;
+    let advanced = advance_held(core, to).await;
+    drop(permit);
+    advanced
+}
+
+async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
+    core.check_open()?;
+    let (start, end) = {
+        let state = core.state.borrow();
+        (state.log_start, state.visible_end)
+    };
+    if to > end {
+        return Err(LogError::BeyondEnd { offset: to, end });
+    }
+    if to <= start {
+        return Ok(());
+    }
+    // A start beyond what a crash would leave of the log must not outlive the crash.
+    core.written(to).await?;
+    save_start(core, to)
+        .await
+        .map_err(|error| core.storage_error("writing the start of the log", error))?;
+    {
+        let mut state = core.state.borrow_mut();
+        state.log_start = state.log_start.max(to);
+        state.epochs_changed |= state.epochs.truncate_start(to);
+        state.note_change();
+    }
+    let count = core.state.borrow().below_start();
+    remove_oldest(core, count, 0).await?;
+    Ok(())
+}
+
+/// One line in the format of the data folder's checkpoint, in the partition's own folder.
+async fn save_start(core: &Rc<Core>, start: i64) -> io::Result<()> {
+    let dir = core.dir();
+    let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    let (topic, partition) = parse_partition_dir_name(name).unwrap_or((name.to_owned(), 0));
+    let bytes = encode_offsets([(topic.as_str(), partition, start)]);
+    fs::write_atomic(&dir.join(LOG_START_OFFSETS), bytes).await
+}
+
+/// How many of the oldest segments hold only records older than `retention.ms`.
+async fn expired_by_time(core: &Rc<Core>, now_ms: i64) -> Result<usize, LogError> {
+    let (bases, visible_end) = {
+        let state = core.state.borrow();
+        if !state.config.delete || state.config.retention_ms < 0 {
+            return Ok(0);
+        }
+        let filled = state.segments.iter().filter(|s| s.size > 0).map(|s| s.base);
+        (filled.collect::<Vec<_>>(), state.visible_end)
+    };
+    let retention_ms = core.state.borrow().config.retention_ms;
+    let mut count = 0;
+    for base in bases {
+        let Some(newest) = indexes::newest(core, base).await? else { break };
+        let timestamp = match newest.timestamp {
+            timestamp if timestamp >= 0 => timestamp,
+            _ => modified_ms(core, base).await?,
+        };
+        let next = core.state.borrow().segment(base).map(|s| s.next_offset);
+        let old = now_ms.saturating_sub(timestamp) > retention_ms;
+        if !old || next.is_none_or(|next| next > visible_end) {
+            break;
+        }
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// A segment whose records have no timestamps is as old as its file.
+async fn modified_ms(core: &Rc<Core>, base: i64) -> Result<i64, LogError> {
+    let path = file_path(&core.dir(), FileKind::Log, base);
+    let metadata = fs::metadata(&path).await;
+    Ok(metadata.map_err(|error| core.storage_error("looking at a segment", error))?.modified_ms)
+}
+
+impl State {
+    /// How many of the oldest segments can go without the log falling below `retention.bytes`.
+    fn expired_by_size(&self) -> usize {
+        let Ok(keep) = u64::try_from(self.config.retention_bytes) else { return 0 };
+        if !self.config.delete {
+            return 0;
+        }
+        let mut total: u64 = self.segments.iter().map(|s| u64::from(s.size)).sum();
+        let mut count = 0;
+        for segment in self.segments.iter().take(self.segments.len().saturating_sub(1)) {
+            let rest = total.checked_sub(u64::from(segment.size)).filter(|rest| *rest >= keep);
+            match rest {
+                Some(rest) if segment.next_offset <= self.visible_end => total = rest,
+                _ => break,
+            }
+            count += 1;
+        }
+        count
+    }
+
+    /// How many of the oldest segments lie wholly below the start of the log.
+    fn below_start(&self) -> usize {
+        let closed = self.segments.len().saturating_sub(1);
+        self.segments.iter().take(closed).take_while(|s| s.next_offset <= self.log_start).count()
+    }
+
+    /// Takes the oldest `count` segments out of the log; the active one is rolled first.
+    fn detach_oldest(&mut self, count: usize, now_ms: i64) -> Vec<Segment> {
+        let written = self.segments.iter().take_while(|s| s.written == s.size).count();
+        let mut count = count.min(written);
+        if count == self.segments.len() && self.segments.back().is_some_and(|s| s.size > 0) {
+            self.roll(now_ms);
+        }
+        count = count.min(self.segments.len().saturating_sub(1));
+        let gone: Vec<Segment> = self.segments.drain(..count).collect();
+        if let Some(first) = self.segments.front() {
+            self.log_start = self.log_start.max(first.base);
+        }
+        if !gone.is_empty() {
+            self.epochs_changed |= self.epochs.truncate_start(self.log_start);
+            self.recovery_point = self.recovery_point.max(self.log_start);
+            self.note_change();
+        }
+        gone
+    }
+}
+
+async fn remove_oldest(
+    core: &Rc<Core>,
+    count: usize,
+    now_ms: i64,
+) -> Result<(usize, u64), LogError> {
+    if count == 0 {
+        return Ok((0, 0));
+    }
+    let gone = core.state.borrow_mut().detach_oldest(count, now_ms);
+    keep_end(core).await?;
+    let bytes = gone.iter().map(|s| u64::from(s.size)).sum();
+    let bases: Vec<i64> = gone.iter().map(|s| s.base).collect();
+    drop(gone);
+    tracing::info!(log = %core.name, segments = bases.len(), bytes, "removed the oldest segments");
+    let renamed = rename_away(core, &bases).await;
+    unlink_later(core, renamed);
+    Ok((bases.len(), bytes))
+}
+
+/// The active segment's file must be there before older ones go: its name remembers the offset at
+/// which an empty log goes on.
+async fn keep_end(core: &Rc<Core>) -> Result<(), LogError> {
+    let missing = {
+        let state = core.state.borrow();
+        state.segments.back().filter(|s| !s.exists).map(|s| s.base)
+    };
+    if let Some(base) = missing {
+        files::for_appending(core, base).await?;
+        fs::sync_dir(&core.dir())
+            .await
+            .map_err(|error| core.storage_error("syncing the folder of a segment", error))?;
+    }
+    Ok(())
+}
+
+/// Renames the files of segments to `.deleted`. What fails is found again at the next opening.
+async fn rename_away(core: &Rc<Core>, bases: &[i64]) -> Vec<PathBuf> {
+    let dir = core.dir();
+    let mut renamed = Vec::new();
+    for base in bases {
+        for kind in FileKind::OF_SEGMENT {
+            let from = file_path(&dir, kind, *base);
+            let to = deleted_path(&from);
+            match fs::rename(&from, &to).await {
+                Ok(()) => renamed.push(to),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::warn!(log = %core.name, segment = base, "not renamed: {error}");
+                }
+            }
+        }
+    }
+    renamed
+}
+
+fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>) {
+    let delay = Duration::from_millis(core.state.borrow().config.file_delete_delay_ms);
+    let name = Rc::clone(&core.name);
+    let weak = core.me.clone();
+    let unlink = async move {
+        reactor::sleep(delay).await;
+        for path in paths {
+            // The folder may have been renamed meanwhile; then its own removal takes the file.
+            let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+            match fs::remove_file(&path).await {
+                Err(error) if !gone(&error) => {
+                    tracing::warn!(log = %name, "{} not removed: {error}", path.display());
+                }
+                _ => {}
+            }
+        }
+        drop(weak);
+    };
+    reactor::spawn(unlink).detach();
+}

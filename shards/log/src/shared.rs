@@ -1,0 +1,91 @@
+//! What all logs of one shard share.
+//!
+//! Owns: the memory budget for tails, and the bounds on open files and loaded indexes of sealed
+//! segments. Lives on one shard; `Clone` shares it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use crate::budget::Budget;
+use crate::core::Core;
+
+/// Bounds of one shard's logs.
+#[derive(Clone, Debug)]
+pub struct SharedOptions {
+    /// Bytes for the tails of all logs: what is not yet written, then the newest that is.
+    pub cache_bytes: usize,
+    /// Bytes for indexes of sealed segments that were read lately.
+    pub index_bytes: usize,
+    /// Open files of sealed segments that were read lately.
+    pub open_files: usize,
+}
+
+impl Default for SharedOptions {
+    fn default() -> Self {
+        SharedOptions { cache_bytes: 64 << 20, index_bytes: 8 << 20, open_files: 256 }
+    }
+}
+
+/// Per shard.
+#[derive(Clone)]
+pub struct LogShared(Rc<Inner>);
+
+struct Inner {
+    options: SharedOptions,
+    budget: Rc<Budget>,
+    /// Sealed segments whose file or indexes are held in memory, oldest first.
+    warm: RefCell<VecDeque<Warm>>,
+}
+
+struct Warm {
+    log: Weak<Core>,
+    segment: i64,
+    index_bytes: usize,
+    open: bool,
+}
+
+impl LogShared {
+    pub fn new(options: SharedOptions) -> Self {
+        let budget = Budget::new(options.cache_bytes);
+        LogShared(Rc::new(Inner { options, budget, warm: RefCell::default() }))
+    }
+
+    /// Bytes held for tails now.
+    pub fn cache_used_bytes(&self) -> usize {
+        self.0.budget.used()
+    }
+
+    pub fn cache_limit_bytes(&self) -> usize {
+        self.0.budget.limit()
+    }
+
+    /// Bytes of batches that no device has yet.
+    pub fn unwritten_bytes(&self) -> usize {
+        self.0.budget.unwritten()
+    }
+
+    pub(crate) fn budget(&self) -> &Rc<Budget> {
+        &self.0.budget
+    }
+
+    /// Notes that a sealed segment was warmed up and lets older ones go while a bound is passed.
+    pub(crate) fn note_warm(&self, log: Weak<Core>, segment: i64, index_bytes: usize, open: bool) {
+        let mut warm = self.0.warm.borrow_mut();
+        warm.push_back(Warm { log, segment, index_bytes, open });
+        loop {
+            let files = warm.iter().filter(|w| w.open).count();
+            let bytes: usize = warm.iter().map(|w| w.index_bytes).sum();
+            let options = &self.0.options;
+            if warm.len() <= 1 || (files <= options.open_files && bytes <= options.index_bytes) {
+                return;
+            }
+            let Some(oldest) = warm.pop_front() else { return };
+            let Some(core) = oldest.log.upgrade() else { continue };
+            let Ok(mut state) = core.state.try_borrow_mut() else { continue };
+            if let Some(segment) = state.segment_mut(oldest.segment).filter(|s| s.sealed) {
+                segment.cool(oldest.open, oldest.index_bytes > 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! From timestamps to offsets.
+//!
+//! Owns: the search of ListOffsets by time. It narrows down by the largest timestamps of the
+//! segments and their time indexes, then reads batches like any consumer and looks into the
+//! records of one of them. It never reads past the bound the caller gives.
+
+use std::rc::Rc;
+
+use wire::records::{BatchView, TimestampType, batches};
+
+use crate::core::Core;
+use crate::error::{LogError, ReadError};
+use crate::indexes;
+use crate::segment::NO_TIMESTAMP;
+
+/// Bytes read at a time while looking for a batch.
+const SEARCH_READ: usize = 256 << 10;
+/// Bound of one batch's records when decompressed; beyond it the batch's first record answers.
+const DECOMPRESSED_LIMIT: usize = 64 << 20;
+
+/// A record found by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffsetAt {
+    pub offset: i64,
+    pub timestamp: i64,
+    /// Leader epoch of its batch.
+    pub epoch: i32,
+}
+
+pub(crate) async fn first_at_or_after(
+    core: &Rc<Core>,
+    timestamp: i64,
+    upper: i64,
+) -> Result<Option<OffsetAt>, LogError> {
+    let bases: Vec<i64> = core.state.borrow().segments.iter().map(|s| s.base).collect();
+    for base in bases {
+        let newest = match indexes::newest(core, base).await {
+            Ok(newest) => newest.map_or(NO_TIMESTAMP, |n| n.timestamp),
+            Err(LogError::Trimmed { .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        if newest < timestamp {
+            continue;
+        }
+        let indexes = indexes::load(core, base).await?;
+        let start = base + i64::from(indexes.times.offset_before(timestamp));
+        let wanted = |batch: &BatchView<'_>| batch.header().max_timestamp >= timestamp;
+        let found = search(core, start, upper, wanted, |batch, from| {
+            first_record(batch, |offset, time| offset >= from && time >= timestamp)
+        });
+        if let Some(found) = found.await? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+pub(crate) async fn of_newest(core: &Rc<Core>, upper: i64) -> Result<Option<OffsetAt>, LogError> {
+    let bases: Vec<i64> = core.state.borrow().segments.iter().map(|s| s.base).collect();
+    let mut newest: Option<crate::segment::Newest> = None;
+    for base in bases {
+        let Some(candidate) = indexes::newest(core, base).await? else { continue };
+        if newest.is_none_or(|n| candidate.timestamp > n.timestamp) {
+            newest = Some(candidate);
+        }
+    }
+    let Some(newest) = newest.filter(|n| n.timestamp != NO_TIMESTAMP) else { return Ok(None) };
+    let wanted = |batch: &BatchView<'_>| batch.header().max_timestamp == newest.timestamp;
+    search(core, newest.offset, upper, wanted, |batch, from| {
+        first_record(batch, |offset, time| offset >= from && time == newest.timestamp)
+    })
+    .await
+}
+
+/// Reads from `start` on until a batch is `wanted` and `record` finds what it looks for in it.
+async fn search(
+    core: &Rc<Core>,
+    start: i64,
+    upper: i64,
+    wanted: impl Fn(&BatchView<'_>) -> bool,
+    record: impl Fn(&BatchView<'_>, i64) -> Option<(i64, i64)>,
+) -> Result<Option<OffsetAt>, LogError> {
+    let mut from = start;
+    loop {
+        let log_start = core.state.borrow().log_start;
+        from = from.max(log_start);
+        let plan = match core.plan_read(from, upper, SEARCH_READ, true) {
+            Ok(plan) if !plan.is_empty() => plan,
+            Ok(_) | Err(ReadError::OutOfRange { .. }) => return Ok(None),
+        };
+        let parts = plan.execute().await?;
+        let joined = join(&parts);
+        let before = from;
+        for batch in batches(&joined).map_while(Result::ok) {
+            from = batch.header().next_offset();
+            if !wanted(&batch) {
+                continue;
+            }
+            if let Some((offset, timestamp)) = record(&batch, log_start)
+                && offset < upper
+            {
+                let epoch = batch.header().partition_leader_epoch;
+                return Ok(Some(OffsetAt { offset, timestamp, epoch }));
+            }
+        }
+        if from == before {
+            return Ok(None);
+        }
+    }
+}
+
+/// A batch may lie over two chunks; records are looked at in one piece.
+fn join(parts: &[bytes::Bytes]) -> bytes::Bytes {
+    match parts {
+        [one] => one.clone(),
+        many => many.concat().into(),
+    }
+}
+
+fn first_record(
+    batch: &BatchView<'_>,
+    matches: impl Fn(i64, i64) -> bool,
+) -> Option<(i64, i64)> {
+    let header = batch.header();
+    if header.attributes.timestamp_type() == TimestampType::LogAppend {
+        let found = (header.base_offset, header.max_timestamp);
+        let later = (header.base_offset..=header.last_offset())
+            .find(|offset| matches(*offset, header.max_timestamp));
+        return later.map(|offset| (offset, found.1));
+    }
+    let records = match batch.records(DECOMPRESSED_LIMIT) {
+        Ok(records) => records,
+        Err(error) => {
+            tracing::warn!("records of a batch at {} cannot be read: {error}", header.base_offset);
+            return Some((header.base_offset, header.max_timestamp));
+        }
+    };
+    records
+        .map_while(Result::ok)
+        .map(|record| (record.offset, record.timestamp))
+        .find(|(offset, time)| matches(*offset, *time))
+}
