@@ -79,8 +79,8 @@ fn note_written(core: &Rc<Core>, job: Job, durability: Durability) -> bool {
     if matches!(durability, Durability::Synced) {
         segment.synced = job.to;
     }
-    while state.marks.pop_front_if(|m| (m.segment, m.position) <= (job.segment, job.to)).is_some()
-    {}
+    while state.marks.pop_front_if(|m| (m.segment, m.position) <= (job.segment, job.to)).is_some() {
+    }
     state.written_end = job.next_offset;
     if matches!(durability, Durability::Synced) {
         state.synced_end = job.next_offset;
@@ -97,8 +97,11 @@ fn note_written(core: &Rc<Core>, job: Job, durability: Durability) -> bool {
 pub(crate) async fn sync(core: &Rc<Core>) -> Result<(), StorageError> {
     let (files, end) = {
         let state = core.state.borrow();
-        let behind = state.segments.iter().rev().take_while(|s| s.base >= state.synced_end
-            || s.synced < s.written);
+        let behind = state
+            .segments
+            .iter()
+            .rev()
+            .take_while(|s| s.base >= state.synced_end || s.synced < s.written);
         let files: Vec<(i64, u32, Option<File>)> = behind
             .filter(|s| s.synced < s.written)
             .map(|s| (s.base, s.written, s.file.clone()))
@@ -163,8 +166,7 @@ impl State {
         if !self.is_online() {
             return None;
         }
-        let segment =
-            self.segments.iter().rev().take_while(|s| s.written < s.size).last()?;
+        let segment = self.segments.iter().rev().take_while(|s| s.written < s.size).last()?;
         let mut job = Job {
             segment: segment.base,
             from: block_floor(segment.written),

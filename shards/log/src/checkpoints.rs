@@ -18,6 +18,7 @@ use thiserror::Error;
 use wire::Uuid;
 
 use crate::epochs::EpochStart;
+use crate::names::parse_partition_dir_name;
 
 /// Offsets below which everything is on the device: what a crash need not look at again.
 pub const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
@@ -67,9 +68,9 @@ pub enum CheckpointError {
 }
 
 pub fn encode_offsets<'a>(lines: impl IntoIterator<Item = (&'a str, i32, i64)>) -> Vec<u8> {
-    encode_lines(lines.into_iter().map(|(topic, partition, offset)| {
-        format!("{topic} {partition} {offset}")
-    }))
+    encode_lines(
+        lines.into_iter().map(|(topic, partition, offset)| format!("{topic} {partition} {offset}")),
+    )
 }
 
 pub fn decode_offsets(bytes: &[u8]) -> Result<Vec<PartitionOffset>, CheckpointDamage> {
@@ -143,6 +144,26 @@ pub async fn read_partition_metadata(dir: &Path) -> Result<Option<Uuid>, Checkpo
 
 pub async fn write_partition_metadata(dir: &Path, topic_id: Uuid) -> std::io::Result<()> {
     fs::write_atomic(&dir.join(PARTITION_METADATA), encode_partition_metadata(topic_id)).await
+}
+
+/// One line in the format of a data folder's checkpoint, in the partition's own folder: what must
+/// be durable on its own, whoever writes the file of the whole data folder, and when.
+pub(crate) async fn write_own_offset(dir: &Path, file: &str, offset: i64) -> std::io::Result<()> {
+    let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    let (topic, partition) = parse_partition_dir_name(name).unwrap_or((name.to_owned(), 0));
+    write_offsets(dir, file, [(topic.as_str(), partition, offset)]).await
+}
+
+/// The offset of a partition's own checkpoint, 0 if there is none that can be read.
+pub(crate) async fn read_own_offset(dir: &Path, file: &str) -> std::io::Result<i64> {
+    match read_offsets(dir, file).await {
+        Ok(lines) => Ok(lines.first().map_or(0, |line| line.offset)),
+        Err(CheckpointError::Io(error)) => Err(error),
+        Err(damaged @ CheckpointError::Damaged { .. }) => {
+            tracing::warn!("{damaged}");
+            Ok(0)
+        }
+    }
 }
 
 /// Leaves the mark of a clean shutdown; the last thing a shutdown writes to a data folder.
@@ -219,7 +240,10 @@ mod tests {
         assert_eq!(bytes, b"0\n2\norders 0 1207\norders 1 1193\n");
         let read = decode_offsets(&bytes).unwrap();
         assert_eq!(read.len(), 2);
-        assert_eq!((read[1].topic.as_str(), read[1].partition, read[1].offset), ("orders", 1, 1193));
+        assert_eq!(
+            (read[1].topic.as_str(), read[1].partition, read[1].offset),
+            ("orders", 1, 1193)
+        );
         assert_eq!(decode_offsets(b"0\n0\n").unwrap(), []);
     }
 
@@ -242,7 +266,8 @@ mod tests {
 
     #[test]
     fn epochs_and_metadata_read_back() {
-        let entries = [(0, 0), (3, 120)].map(|(epoch, start_offset)| EpochStart { epoch, start_offset });
+        let entries =
+            [(0, 0), (3, 120)].map(|(epoch, start_offset)| EpochStart { epoch, start_offset });
         let bytes = encode_epochs(&entries);
         assert_eq!(bytes, b"0\n2\n0 0\n3 120\n");
         assert_eq!(decode_epochs(&bytes).unwrap(), entries);

@@ -138,8 +138,7 @@ impl Core {
 
     /// Ends service: what is not in the file is given up, nobody waits any longer.
     pub(crate) fn abandon_unwritten(&self, state: &mut State) {
-        let unwritten: usize =
-            state.segments.iter().map(|s| (s.size - s.written) as usize).sum();
+        let unwritten: usize = state.segments.iter().map(|s| (s.size - s.written) as usize).sum();
         let mut freed = 0;
         for segment in &mut state.segments {
             freed += segment.tail.drop_unwritten(segment.written);

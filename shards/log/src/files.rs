@@ -57,9 +57,7 @@ async fn open_segment(core: &Rc<Core>, path: &Path, fresh: bool) -> Result<File,
         direct: true,
         ..OpenOptions::default()
     };
-    File::open(path, options)
-        .await
-        .map_err(|error| core.storage_error("opening a segment", error))
+    File::open(path, options).await.map_err(|error| core.storage_error("opening a segment", error))
 }
 
 /// The file of a segment for reading. Fails with `Trimmed` if retention took the segment.

@@ -78,12 +78,6 @@ impl OffsetIndex {
         self.entries.get(at).map(|e| e.position)
     }
 
-    /// Forgets entries of batches that start at or beyond `position`.
-    pub(crate) fn truncate(&mut self, position: u32) {
-        let keep = self.entries.partition_point(|e| e.position < position);
-        self.entries.truncate(keep);
-    }
-
     /// Forgets entries of batches that end at or beyond a relative offset.
     pub(crate) fn truncate_offsets(&mut self, offset: u32) {
         let keep = self.entries.partition_point(|e| e.offset < offset);
@@ -190,9 +184,9 @@ mod tests {
     #[test]
     fn truncation_forgets_what_lies_beyond() {
         let mut index = sample();
-        index.truncate(8_400);
+        index.truncate_offsets(19);
         assert_eq!(index.last(), Some(Entry { offset: 9, position: 4_200 }));
-        index.truncate(0);
+        index.truncate_offsets(0);
         assert_eq!(index.len(), 0);
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use reactor::fs;
 
 use crate::appender;
-use crate::checkpoints::{LEADER_EPOCHS, encode_epochs};
+use crate::checkpoints::{LEADER_EPOCHS, RECOVERY_POINTS, encode_epochs, write_own_offset};
 use crate::config::ClosedAt;
 use crate::core::{Core, LogState};
 use crate::error::{LogError, StorageError};
@@ -73,10 +73,7 @@ async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
         state.synced_end = state.synced_end.max(next_offset);
     }
     match save_state_up_to(core, next_offset).await {
-        Ok(()) => {
-            let mut state = core.state.borrow_mut();
-            state.recovery_point = state.recovery_point.max(next_offset);
-        }
+        Ok(()) => note_recovery_point(core, next_offset).await,
         Err(error) => tracing::warn!(log = %core.name, segment = base,
             "recovery point not moved, state of a full segment not written: {error}"),
     }
@@ -101,16 +98,33 @@ async fn save_state_up_to(core: &Rc<Core>, end: i64) -> io::Result<()> {
     fs::sync_dir(&dir).await
 }
 
+/// Moves the recovery point. The partition's own checkpoint may lag behind: that costs time after
+/// a crash, nothing else.
+async fn note_recovery_point(core: &Rc<Core>, to: i64) {
+    {
+        let mut state = core.state.borrow_mut();
+        if to <= state.recovery_point {
+            return;
+        }
+        state.recovery_point = to;
+    }
+    if let Err(error) = write_own_offset(&core.dir(), RECOVERY_POINTS, to).await {
+        tracing::warn!(log = %core.name, "recovery point {to} not written: {error}");
+    }
+}
+
 /// Appends the index entries that the files lack, of every segment that starts below `end`.
 async fn save_indexes(core: &Rc<Core>, end: i64) -> io::Result<()> {
     let behind: Vec<i64> = {
         let state = core.state.borrow();
         let lacks = |s: &&crate::segment::Segment| {
-            s.base < end && s.exists && s.indexes.as_ref().is_some_and(|i| {
-                i.offsets.len() > s.saved_offsets
-                    || i.times.len() > s.saved_times
-                    || s.saved_offsets + s.saved_times == 0
-            })
+            s.base < end
+                && s.exists
+                && s.indexes.as_ref().is_some_and(|i| {
+                    i.offsets.len() > s.saved_offsets
+                        || i.times.len() > s.saved_times
+                        || s.saved_offsets + s.saved_times == 0
+                })
         };
         state.segments.iter().filter(lacks).map(|s| s.base).collect()
     };
@@ -184,9 +198,8 @@ async fn flush_to(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> Result<i64
     }
     let saved = save_flushed(core, target, snapshot).await;
     saved.map_err(|error| core.storage_error("writing indexes and snapshot", error))?;
-    let mut state = core.state.borrow_mut();
-    state.recovery_point = state.recovery_point.max(target);
-    Ok(state.recovery_point)
+    note_recovery_point(core, target).await;
+    Ok(core.state.borrow().recovery_point)
 }
 
 async fn save_flushed(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> io::Result<()> {
@@ -240,7 +253,9 @@ async fn close_held(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
     {
         let mut state = core.state.borrow_mut();
         state.closing = true;
-        if state.changed_since_flush && let Some(active) = state.segments.back_mut() {
+        if state.changed_since_flush
+            && let Some(active) = state.segments.back_mut()
+        {
             active.finish_times();
         }
     }
@@ -256,7 +271,9 @@ async fn close_held(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
             file.set_len(u64::from(size)).await?;
             file.sync_all().await
         };
-        trimmed.await.map_err(|error| fail(core, core.storage_error("trimming a segment", error)))?;
+        trimmed
+            .await
+            .map_err(|error| fail(core, core.storage_error("trimming a segment", error)))?;
     }
     let state = core.state.borrow();
     Ok(ClosedAt {

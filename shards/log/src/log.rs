@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use wire::Uuid;
 use wire::records::BatchView;
 
 use crate::append::Appended;
@@ -17,7 +18,7 @@ use crate::read::ReadPlan;
 use crate::retention::RetentionOutcome;
 use crate::shared::LogShared;
 use crate::timestamps::OffsetAt;
-use crate::{keeper, recovery, retention, timestamps};
+use crate::{checkpoints, keeper, recovery, retention, timestamps};
 
 /// One partition's log. Clones share it.
 #[derive(Clone)]
@@ -181,6 +182,18 @@ impl Log {
     /// New settings, from the next append on.
     pub fn reconfigure(&self, config: LogConfig) {
         self.0.reconfigure(config);
+    }
+
+    /// Sees to it that `partition.metadata` names this topic id. Cheap if it does already.
+    pub async fn record_topic_id(&self, topic_id: Uuid) -> Result<(), LogError> {
+        let dir = self.0.dir();
+        if let Ok(Some(known)) = checkpoints::read_partition_metadata(&dir).await
+            && known == topic_id
+        {
+            return Ok(());
+        }
+        let written = checkpoints::write_partition_metadata(&dir, topic_id).await;
+        written.map_err(|error| self.0.storage_error("writing partition.metadata", error).into())
     }
 
     /// Flushes, trims and closes the files. Other handles find the log closed.

@@ -136,7 +136,9 @@ impl State {
             }
         }
         let slices = segment.tail.slices(start, end);
-        let next = if end == segment.size { segment.next_offset } else {
+        let next = if end == segment.size {
+            segment.next_offset
+        } else {
             segment.tail.header_at(end)?.base_offset
         };
         let segment = segment.base;
@@ -169,10 +171,16 @@ enum Picked {
     /// From and to, as offsets in the window, and the offset behind.
     Range(usize, usize, i64),
     /// The batch that is wanted starts at this file position and is not whole in the window.
-    Need { position: u32, bytes: usize },
+    Need {
+        position: u32,
+        bytes: usize,
+    },
     /// The segment has no such batch: the offset lies in a hole at its end.
     Nothing,
-    Corrupt { position: u32, problem: String },
+    Corrupt {
+        position: u32,
+        problem: String,
+    },
 }
 
 impl ColdRead {
@@ -191,11 +199,8 @@ impl ColdRead {
                 let start = self.core.state.borrow().log_start;
                 return Err(LogError::Trimmed { offset: self.from, start });
             };
-            let mut window = Window {
-                start,
-                bytes: self.max_bytes.min(LONGEST_READ) + SEARCH_BYTES,
-                limit,
-            };
+            let mut window =
+                Window { start, bytes: self.max_bytes.min(LONGEST_READ) + SEARCH_BYTES, limit };
             loop {
                 let buf = window.read(&self.core, &file).await?;
                 match self.pick(&buf, &window) {

@@ -22,7 +22,8 @@ use reactor::{ALIGN, AlignedBuf, File, OpenOptions, fs};
 
 use crate::append::producer_batch;
 use crate::checkpoints::{
-    LEADER_EPOCHS, LOG_START_OFFSETS, decode_epochs, decode_offsets, read_if_there,
+    LEADER_EPOCHS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_epochs, read_if_there,
+    read_own_offset,
 };
 use crate::config::{LogConfig, OpenHint, Recovered};
 use crate::core::{Core, State};
@@ -90,7 +91,9 @@ struct Inventory {
 enum Ending {
     /// Exactly at the end of the file.
     Complete,
-    /// Before it; what follows is no batch of this log.
+    /// At zeros: the prepared end of the last segment, or of one that a crash kept from its trim.
+    Zeros,
+    /// At something else that is no batch of this log.
     Cut(String),
 }
 
@@ -109,12 +112,13 @@ impl Opening {
     async fn run(&mut self, hint: OpenHint) -> Result<State, LogError> {
         self.create_dir().await?;
         let inventory = self.take_inventory().await?;
-        let log_start = hint.log_start_offset.max(self.saved_start().await?);
+        let log_start = hint.log_start_offset.max(self.saved_offset(LOG_START_OFFSETS).await?);
+        let recovery_point = hint.recovery_point.max(self.saved_offset(RECOVERY_POINTS).await?);
         self.epochs = self.saved_epochs().await?;
         let clean = if hint.clean { self.open_clean(&inventory).await? } else { None };
         let (segments, synced) = match clean {
             Some(segments) => (segments, true),
-            None => (self.open_unclean(&inventory, hint.recovery_point).await?, false),
+            None => (self.open_unclean(&inventory, recovery_point).await?, false),
         };
         let (segments, log_start) = self.start_at(segments, log_start, &inventory).await?;
         let mut state = State::new(self.config.clone(), segments);
@@ -124,7 +128,7 @@ impl Opening {
         state.epochs = std::mem::take(&mut self.epochs);
         state.producers = std::mem::take(&mut self.producers);
         state.recovery_point =
-            if synced { end } else { hint.recovery_point.clamp(log_start.min(end), end) };
+            if synced { end } else { recovery_point.clamp(log_start.min(end), end) };
         state.changed_since_flush = state.recovery_point < end;
         state.epochs_changed = !synced;
         state.flushed_snapshot = self.remove_stray_snapshots(&inventory, &state).await?;
@@ -174,18 +178,10 @@ impl Opening {
         list.await.map_err(|error| self.fail("listing a partition", error))
     }
 
-    /// The start that DeleteRecords wrote into the folder.
-    async fn saved_start(&self) -> Result<i64, LogError> {
-        let read = read_if_there(&self.dir.join(LOG_START_OFFSETS)).await;
-        let bytes = read.map_err(|error| self.fail("reading the start of the log", error))?;
-        match bytes.as_deref().map(decode_offsets) {
-            None => Ok(0),
-            Some(Ok(lines)) => Ok(lines.first().map_or(0, |line| line.offset)),
-            Some(Err(damage)) => {
-                tracing::warn!(log = %self.name, "{LOG_START_OFFSETS} not used: {damage}");
-                Ok(0)
-            }
-        }
+    /// An offset that this partition's own checkpoint has, 0 if none.
+    async fn saved_offset(&self, file: &str) -> Result<i64, LogError> {
+        let read = read_own_offset(&self.dir, file).await;
+        read.map_err(|error| self.fail("reading a checkpoint of a partition", error))
     }
 
     async fn saved_epochs(&self) -> Result<LeaderEpochs, LogError> {
@@ -212,9 +208,9 @@ impl Opening {
         let trust = Trust { verify: false, holes: true, producers_from: i64::MAX };
         let start = self.trusted_start(*last, i64::MAX).await?;
         let (active, ending) = self.walk(*last, start, trust).await?;
-        if let Ending::Cut(problem) = ending {
-            tracing::warn!(log = %self.name, segment = last.base,
-                "recovering after all, the shutdown was not clean: {problem}");
+        if !matches!(ending, Ending::Complete) {
+            tracing::warn!(log = %self.name, segment = last.base, size = last.size,
+                position = active.size, "recovering after all, the shutdown was not clean");
             self.report = Recovered::default();
             return Ok(None);
         }
@@ -275,7 +271,7 @@ impl Opening {
                 false => Start::beginning(segment.base),
             };
             let (read, ending) = self.walk(*segment, start, trust).await?;
-            let ending = ending.or_gap(&read, next, trust.holes);
+            let ending = ending.before(&read, next, trust.holes);
             let complete = matches!(ending, Ending::Complete);
             segments.push_back(read);
             self.settle(&mut segments, *segment, ending, next.is_some() && complete).await?;
@@ -304,9 +300,9 @@ impl Opening {
             let last = last.map_err(|error| self.fail("reading the end of a segment", error))?;
             let lost = last - u64::from(segment.size);
             self.report.truncated_bytes += lost;
-            if let (true, Ending::Cut(problem)) = (lost > 0, &ending) {
+            if lost > 0 {
                 tracing::warn!(log = %self.name, segment = segment.base, position = segment.size,
-                    next_offset = segment.next_offset, lost, "cut the end of a segment: {problem}");
+                    next_offset = segment.next_offset, lost, "cut the end of a segment: {}", ending.problem());
             }
             file.set_len(u64::from(segment.size))
                 .await
@@ -441,13 +437,8 @@ impl Opening {
     }
 
     async fn open_file(&self, base: i64, create: bool) -> Result<File, LogError> {
-        let options = OpenOptions {
-            read: true,
-            write: true,
-            create,
-            direct: true,
-            ..OpenOptions::default()
-        };
+        let options =
+            OpenOptions { read: true, write: true, create, direct: true, ..OpenOptions::default() };
         File::open(&file_path(&self.dir, FileKind::Log, base), options)
             .await
             .map_err(|error| self.fail("opening a segment", error))
@@ -469,14 +460,27 @@ impl Start {
 }
 
 impl Ending {
-    /// A segment that ends before the next one starts has lost its end.
-    fn or_gap(self, read: &Segment, next: Option<OnDisk>, holes: bool) -> Ending {
-        let (Ending::Complete, Some(next)) = (&self, next) else { return self };
-        let end = read.next_offset;
-        if end == next.base || (holes && end < next.base) {
-            return self;
+    fn problem(&self) -> &str {
+        match self {
+            Ending::Complete => "nothing is wrong",
+            Ending::Zeros => "zeros where a batch should be",
+            Ending::Cut(problem) => problem,
         }
-        Ending::Cut(format!("it ends at offset {end} but the next segment starts at {}", next.base))
+    }
+
+    /// A segment is complete only if the next one goes on where it ends.
+    fn before(self, read: &Segment, next: Option<OnDisk>, holes: bool) -> Ending {
+        let Some(next) = next else { return self };
+        let end = read.next_offset;
+        match self {
+            Ending::Zeros if end == next.base => Ending::Complete,
+            Ending::Complete if end == next.base || (holes && end < next.base) => self,
+            Ending::Complete | Ending::Zeros => Ending::Cut(format!(
+                "it ends at offset {end} but the next segment starts at {}",
+                next.base
+            )),
+            Ending::Cut(_) => self,
+        }
     }
 }
 
@@ -543,7 +547,7 @@ impl Opening {
             let (header, position) = match found {
                 Found::Batch(header, position) => (header, position),
                 Found::End => break Ending::Complete,
-                Found::Zeros => break Ending::Cut("zeros where a batch should be".to_owned()),
+                Found::Zeros => break Ending::Zeros,
                 Found::Damage(problem) => break Ending::Cut(problem),
             };
             let base = header.base_offset;
@@ -592,8 +596,7 @@ impl Opening {
         if from == size {
             return Ok(Vec::new());
         }
-        let (result, buf) =
-            file.read_at(AlignedBuf::with_capacity(ALIGN), u64::from(from)).await;
+        let (result, buf) = file.read_at(AlignedBuf::with_capacity(ALIGN), u64::from(from)).await;
         result.map_err(|error| self.fail("reading the last block of a segment", error))?;
         match buf.get(..(size - from) as usize) {
             Some(bytes) => Ok(bytes.to_vec()),

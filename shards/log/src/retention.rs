@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use reactor::fs;
 
-use crate::checkpoints::{LOG_START_OFFSETS, encode_offsets};
+use crate::checkpoints::{LOG_START_OFFSETS, write_own_offset};
 use crate::core::{Core, State};
 use crate::error::LogError;
 use crate::files;
 use crate::indexes;
-use crate::names::{FileKind, deleted_path, file_path, parse_partition_dir_name};
+use crate::names::{FileKind, deleted_path, file_path};
 use crate::segment::Segment;
 
 /// What one round of retention did.
@@ -73,7 +73,7 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
     }
     // A start beyond what a crash would leave of the log must not outlive the crash.
     core.written(to).await?;
-    save_start(core, to)
+    write_own_offset(&core.dir(), LOG_START_OFFSETS, to)
         .await
         .map_err(|error| core.storage_error("writing the start of the log", error))?;
     {
@@ -85,15 +85,6 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
     let count = core.state.borrow().below_start();
     remove_oldest(core, count, 0).await?;
     Ok(())
-}
-
-/// One line in the format of the data folder's checkpoint, in the partition's own folder.
-async fn save_start(core: &Rc<Core>, start: i64) -> io::Result<()> {
-    let dir = core.dir();
-    let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-    let (topic, partition) = parse_partition_dir_name(name).unwrap_or((name.to_owned(), 0));
-    let bytes = encode_offsets([(topic.as_str(), partition, start)]);
-    fs::write_atomic(&dir.join(LOG_START_OFFSETS), bytes).await
 }
 
 /// How many of the oldest segments hold only records older than `retention.ms`.

@@ -95,9 +95,9 @@ impl TimeIndex {
             if entry.offset >= offsets {
                 return Err(IndexDamage::Bounds(at));
             }
-            let grows = entries.last().is_none_or(|last| {
-                entry.timestamp > last.timestamp && entry.offset >= last.offset
-            });
+            let grows = entries
+                .last()
+                .is_none_or(|last| entry.timestamp > last.timestamp && entry.offset >= last.offset);
             if !grows {
                 return Err(IndexDamage::Order(at));
             }
@@ -114,8 +114,7 @@ mod tests {
 
     fn sample() -> TimeIndex {
         let mut index = TimeIndex::default();
-        for (timestamp, offset) in [(1_000, 4), (1_500, 9), (1_500, 12), (1_400, 15), (9_000, 20)]
-        {
+        for (timestamp, offset) in [(1_000, 4), (1_500, 9), (1_500, 12), (1_400, 15), (9_000, 20)] {
             index.push_if_later(Entry { timestamp, offset });
         }
         index

@@ -117,16 +117,12 @@ fn join(parts: &[bytes::Bytes]) -> bytes::Bytes {
     }
 }
 
-fn first_record(
-    batch: &BatchView<'_>,
-    matches: impl Fn(i64, i64) -> bool,
-) -> Option<(i64, i64)> {
+fn first_record(batch: &BatchView<'_>, matches: impl Fn(i64, i64) -> bool) -> Option<(i64, i64)> {
     let header = batch.header();
     if header.attributes.timestamp_type() == TimestampType::LogAppend {
-        let found = (header.base_offset, header.max_timestamp);
-        let later = (header.base_offset..=header.last_offset())
-            .find(|offset| matches(*offset, header.max_timestamp));
-        return later.map(|offset| (offset, found.1));
+        let time = header.max_timestamp;
+        let mut offsets = header.base_offset..=header.last_offset();
+        return offsets.find(|offset| matches(*offset, time)).map(|offset| (offset, time));
     }
     let records = match batch.records(DECOMPRESSED_LIMIT) {
         Ok(records) => records,
@@ -136,6 +132,7 @@ fn first_record(
         }
     };
     records
+        .iter()
         .map_while(Result::ok)
         .map(|record| (record.offset, record.timestamp))
         .find(|(offset, time)| matches(*offset, *time))
