@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod controller;
 mod error;
 mod image;
 mod node;
 mod record;
 
+pub use controller::{Controller, Decision, Entropy, Failure, Outcome};
 pub use error::MetaError;
 pub use image::{
     Changes, Delta, Endpoint, Image, NO_LEADER, Node, NodeLoad, Partition, Replicas, Topic,

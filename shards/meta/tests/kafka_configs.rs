@@ -1,6 +1,8 @@
 //! The registry against what a real Apache Kafka 4.4.0 answered to DescribeConfigs (`facts/*.tsv`).
 //! Every key, its type, its default, where the value comes from and the order of its synonyms.
 
+#![allow(clippy::unwrap_used)]
+
 use meta::config::{
     Entry, Key, Layers, Overrides, Resource, ResourceKind, StaticConfig, broker_keys,
     resolve_group, resolve_topic,

@@ -25,8 +25,8 @@ pub use keys::{
 };
 pub use overrides::{Overrides, Resource, ResourceKind, Settings};
 pub use resolve::{
-    Entry, Layers, Source, Synonym, resolve_broker, resolve_cluster_default, resolve_group,
-    resolve_topic,
+    Entry, Layers, Source, Synonym, resolve_broker, resolve_client_metrics,
+    resolve_cluster_default, resolve_group, resolve_new_topic, resolve_topic,
 };
 pub use static_config::StaticConfig;
 pub use topic_config::{RecordValidation, TimestampType, TopicCompression, TopicConfig};

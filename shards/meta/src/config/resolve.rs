@@ -84,6 +84,17 @@ pub fn resolve_topic(layers: Layers<'_>, topic: &str) -> Vec<Entry> {
     resolve_all(layers, Scope::Topic, own, Source::DynamicTopic)
 }
 
+/// Every key of a topic that does not exist yet and will have these settings, sorted by name.
+pub fn resolve_new_topic(layers: Layers<'_>, own: &Settings) -> Vec<Entry> {
+    resolve_all(layers, Scope::Topic, Some(own), Source::DynamicTopic)
+}
+
+/// Every key of a client metrics subscription, sorted by name.
+pub fn resolve_client_metrics(layers: Layers<'_>, name: &str) -> Vec<Entry> {
+    let own = layers.dynamic.of(ResourceKind::ClientMetrics, name);
+    resolve_all(layers, Scope::ClientMetrics, own, Source::DynamicClientMetrics)
+}
+
 /// Every key of a group, sorted by name.
 pub fn resolve_group(layers: Layers<'_>, group: &str) -> Vec<Entry> {
     let own = layers.dynamic.of(ResourceKind::Group, group);
@@ -110,7 +121,7 @@ pub fn resolve_cluster_default(dynamic: &Overrides) -> Vec<Entry> {
 
 impl<'a> Layers<'a> {
     /// The text that counts for a topic key on a topic; `None` for the topic means: without overrides.
-    pub(super) fn topic_value(&self, key: &'static Key, own: Option<&'a Settings>) -> Cow<'a, str> {
+    pub(crate) fn topic_value(&self, key: &'static Key, own: Option<&'a Settings>) -> Cow<'a, str> {
         if let Some(value) = own.and_then(|settings| settings.get(key.name)) {
             return Cow::Borrowed(value);
         }
@@ -120,7 +131,7 @@ impl<'a> Layers<'a> {
     }
 
     /// The text that counts for a broker key; `None` when nothing is set and there is no default.
-    pub(super) fn broker_value(&self, key: &'static Key) -> Option<Cow<'a, str>> {
+    pub(crate) fn broker_value(&self, key: &'static Key) -> Option<Cow<'a, str>> {
         let own = [key.name];
         let names = if key.synonyms.is_empty() { &own[..] } else { key.synonyms };
         match self.first_set(names) {

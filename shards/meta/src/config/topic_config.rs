@@ -80,12 +80,17 @@ impl TopicConfig {
         TopicConfig::read(layers, layers.dynamic.of(ResourceKind::Topic, topic))
     }
 
+    /// The settings that a topic with these overrides would have.
+    pub fn with_overrides<'a>(layers: Layers<'a>, own: &'a Settings) -> Self {
+        TopicConfig::read(layers, Some(own))
+    }
+
     /// What a topic without overrides gets.
     pub fn defaults(layers: Layers<'_>) -> Self {
         TopicConfig::read(layers, None)
     }
 
-    fn read(layers: Layers<'_>, own: Option<&Settings>) -> Self {
+    fn read<'a>(layers: Layers<'a>, own: Option<&'a Settings>) -> Self {
         let r = Reader { layers, own };
         let policy = r.text("cleanup.policy");
         let has_policy = |name: &str| list(&policy).contains(&name);
