@@ -26,6 +26,7 @@ import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
 import java.util.zip.GZIPOutputStream;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
@@ -35,6 +36,9 @@ public final class RecordMessages {
         new ObjectMapper().configure(JsonParser.Feature.ALLOW_COMMENTS, true);
     private static final JsonNodeFactory NODES = JsonNodeFactory.instance;
     private static final String[] VARIANTS = {"default", "full", "null", "empty", "large"};
+    private static final String LAST = "last-";
+    private static final String[] ALL_VARIANTS = {"default", "full", "null", "empty", "large",
+        LAST + "full", LAST + "null", LAST + "empty"};
 
     /** Message name to definition, and to the class that reads its JSON. */
     private static final Map<String, JsonNode> DEFINITIONS = new TreeMap<>();
@@ -87,18 +91,29 @@ public final class RecordMessages {
             structures.put(common.get("name").asText(), common.get("fields"));
         }
         for (int version = versions[0]; version <= versions[1]; version++) {
-            for (String variant : VARIANTS) {
-                Filler filler = new Filler(structures, version, variant);
+            for (String variant : version == versions[1] ? VARIANTS : ALL_VARIANTS) {
+                boolean last = variant.startsWith(LAST);
+                short filledVersion = (short) (last ? versions[1] : version);
+                String shape = last ? variant.substring(LAST.length()) : variant;
                 Message filled;
-                if (variant.equals("default")) {
+                if (shape.equals("default")) {
                     filled = (Message) message.getConstructor().newInstance();
                 } else {
+                    Filler filler = new Filler(structures, filledVersion, shape);
                     JsonNode json = filler.structure(definition.get("fields"), name);
                     Method read = converter.getMethod("read", JsonNode.class, short.class);
-                    filled = (Message) read.invoke(null, json, (short) version);
+                    filled = (Message) read.invoke(null, json, filledVersion);
                 }
-                String hex = HexFormat.of().formatHex(bytes(filled, (short) version));
-                out.println(name + " " + version + " " + variant + " =" + hex);
+                String written;
+                try {
+                    written = "=" + HexFormat.of().formatHex(bytes(filled, (short) version));
+                } catch (UnsupportedVersionException | NullPointerException refused) {
+                    if (!last) {
+                        throw refused;
+                    }
+                    written = "!";
+                }
+                out.println(name + " " + version + " " + variant + " " + written);
             }
         }
     }

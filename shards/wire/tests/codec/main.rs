@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod allocation;
+mod fuzzed;
 mod golden;
 mod hostile;
 mod model;

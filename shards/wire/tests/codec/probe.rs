@@ -1,6 +1,7 @@
 //! The generated types by name, each behind the same few functions.
 
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 
 use wire::{DecodeError, EncodeError, IntoOwned, Message, Reader, Writer, messages};
 
@@ -8,10 +9,13 @@ pub type Encoded = Result<Vec<u8>, EncodeError>;
 
 pub struct Probe {
     pub name: &'static str,
+    pub versions: RangeInclusive<i16>,
     /// Decodes only: what is left unread.
     pub decode: fn(i16, &[u8]) -> Result<usize, DecodeError>,
     /// Decodes and encodes again; see [`Seen`].
     pub recode: fn(i16, &[u8]) -> Result<Seen, DecodeError>,
+    /// Decodes in the first version, encodes in the second.
+    pub convert: fn(i16, i16, &[u8]) -> Result<Encoded, DecodeError>,
     /// The default value, and what it encodes to.
     pub default: fn(i16) -> (String, Encoded),
 }
@@ -52,6 +56,7 @@ macro_rules! probes {
     ($($name:ident)*) => {
         pub static PROBES: &[Probe] = &[$(Probe {
             name: stringify!($name),
+            versions: messages::$name::VERSIONS,
             decode: |version, bytes| {
                 let mut reader = Reader::new(bytes);
                 messages::$name::decode(&mut reader, version)?;
@@ -61,6 +66,10 @@ macro_rules! probes {
                 let mut reader = Reader::new(bytes);
                 let message = messages::$name::decode(&mut reader, version)?;
                 Ok(see(message, version, reader.remaining()))
+            },
+            convert: |from, to, bytes| {
+                let message = messages::$name::decode(&mut Reader::new(bytes), from)?;
+                Ok(encode(&message, to))
             },
             default: |version| {
                 let message = messages::$name::default();
