@@ -20,6 +20,9 @@ use crate::op::{Handle, Op, OpPath, run};
 /// has met the end of the file.
 const SECTOR: usize = 512;
 
+/// Direct writes in a row that may end inside their first block before we give up.
+const STALLS_MAX: u32 = 100;
+
 /// How to open a file. Everything is off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenOptions {
@@ -110,12 +113,18 @@ impl File {
             };
             let end = filled + n;
             buf.set_len(buf.len().max(end));
-            // A direct read must go on at a block boundary, so a torn last block is read again;
-            // one that ends inside a sector, or brings nothing new, is the end of the file.
+            // A direct read must go on at a block boundary, so a torn last block is read again.
             let next = if self.state.direct { end - end % ALIGN } else { end };
-            let ended = n == 0 || next == filled || (self.state.direct && end % SECTOR != 0);
-            if ended {
+            if n == 0 || (self.state.direct && !end.is_multiple_of(SECTOR)) {
                 break;
+            }
+            if next == filled {
+                // Less than a block: the end of the file, or a short read in the middle of it.
+                match self.size().await {
+                    Ok(size) if offset + end as u64 >= size => break,
+                    Ok(_) => {}
+                    Err(e) => return (Err(e), buf),
+                }
             }
             filled = next;
         }
@@ -137,6 +146,7 @@ impl File {
         let total: usize = bufs.iter().map(|b| b.as_ref().len()).sum();
         let mut bufs = bufs;
         let mut done = 0;
+        let mut stalls = 0;
         while done < total {
             let at = offset + done as u64;
             let op = Op::Write { file: self.handle.clone(), bufs, done, offset: at, sync };
@@ -150,8 +160,10 @@ impl File {
                     return Err(e);
                 }
             };
+            // A direct write goes on at a block boundary: a torn block is written again.
             let next = if self.state.direct && end < total { end - end % ALIGN } else { end };
-            if next <= done {
+            stalls = if next > done { 0 } else { stalls + 1 };
+            if stalls > STALLS_MAX || end == done {
                 self.state.sync_failed.set(self.state.sync_failed.get() || sync);
                 return Err(io::ErrorKind::WriteZero.into());
             }

@@ -5,8 +5,6 @@
 //! (tasks, timers, files, sockets, mesh) is the same code on both. No other crate names io-uring,
 //! libc, a socket, a file or a clock. Nothing in here knows Kafka.
 
-#![allow(dead_code)] // The backends land next.
-
 mod driver;
 mod exec;
 mod file;

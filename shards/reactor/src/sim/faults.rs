@@ -1,0 +1,93 @@
+//! What the simulated machine does to the program. Fields may be changed between runs, and within
+//! a run through [`super::with_faults`].
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Bounds of a delay, both included; drawn anew for every operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delay {
+    pub min: Duration,
+    pub max: Duration,
+}
+
+impl Delay {
+    pub const fn between(min: Duration, max: Duration) -> Self {
+        Self { min, max }
+    }
+
+    pub const fn exactly(d: Duration) -> Self {
+        Self { min: d, max: d }
+    }
+}
+
+/// By default nothing fails, and delays are those of a healthy machine.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    pub disk: DiskFaults,
+    pub net: NetFaults,
+}
+
+#[derive(Clone, Debug)]
+pub struct DiskFaults {
+    pub latency: Delay,
+    /// On top of the latency, for syncs and synced writes.
+    pub sync_latency: Delay,
+    /// Reads and writes that fail with EIO, per million. A failed write lands partly or not.
+    pub eio_per_million: u32,
+    /// Every file operation fails with EIO once this many more have been done.
+    pub eio_after: Option<u64>,
+    /// Syncs (and synced writes) that fail with EIO, per million. What they covered is lost at the
+    /// next power cut, whatever a later sync says.
+    pub sync_eio_per_million: u32,
+    /// Reads and writes that end short, per million.
+    pub short_per_million: u32,
+    /// Operations that end with EINTR or EAGAIN without an effect, per million.
+    pub interrupt_per_million: u32,
+    /// Bytes the disk holds; more fail with ENOSPC.
+    pub capacity: Option<u64>,
+}
+
+impl Default for DiskFaults {
+    fn default() -> Self {
+        Self {
+            latency: Delay::between(Duration::from_micros(20), Duration::from_micros(200)),
+            sync_latency: Delay::between(Duration::from_micros(50), Duration::from_micros(500)),
+            eio_per_million: 0,
+            eio_after: None,
+            sync_eio_per_million: 0,
+            short_per_million: 0,
+            interrupt_per_million: 0,
+            capacity: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct NetFaults {
+    /// Of each packet, one way; packets of one direction stay in order.
+    pub delay: Delay,
+    /// Sends that reset the connection instead, per million.
+    pub reset_per_million: u32,
+    /// Reads that give less than what is there, per million.
+    pub short_per_million: u32,
+    /// Operations that end with EINTR or EAGAIN without an effect, per million.
+    pub interrupt_per_million: u32,
+    /// Server ports whose packets, both ways, wait until the port is taken out of here again.
+    pub blackholes: BTreeSet<u16>,
+    /// Bytes one direction of a connection holds before the sender waits.
+    pub socket_bytes: usize,
+}
+
+impl Default for NetFaults {
+    fn default() -> Self {
+        Self {
+            delay: Delay::between(Duration::from_micros(10), Duration::from_micros(100)),
+            reset_per_million: 0,
+            short_per_million: 0,
+            interrupt_per_million: 0,
+            blackholes: BTreeSet::new(),
+            socket_bytes: 256 << 10,
+        }
+    }
+}

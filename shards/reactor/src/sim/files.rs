@@ -1,0 +1,282 @@
+//! File operations on the simulated disk: how long they take, what they do, and what becomes of
+//! them if the machine stops while they are in flight.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use super::content::SECTOR;
+use super::disk::Errno;
+use super::state::{Flight, OpenFile, State};
+use crate::buf::ALIGN;
+use crate::driver::Token;
+use crate::file::WriteBuf;
+use crate::fs::Space;
+use crate::op::{Handle, Op};
+
+/// Size of the disk where no capacity is set.
+const UNLIMITED: u64 = 1 << 50;
+
+pub(super) fn is_file_op(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::Resolve { .. }
+            | Op::Accept { .. }
+            | Op::Connect { .. }
+            | Op::Receive { .. }
+            | Op::Send { .. }
+            | Op::Readable { .. }
+            | Op::Input { .. }
+            | Op::Output { .. }
+            | Op::Termination
+    )
+}
+
+pub(super) fn latency(state: &mut State, op: &Op) -> Duration {
+    let mut latency = state.draw(state.faults.disk.latency);
+    if matches!(op, Op::Sync { .. } | Op::Write { sync: true, .. }) {
+        latency += state.draw(state.faults.disk.sync_latency);
+    }
+    latency
+}
+
+/// A sync covers what was complete when it started.
+pub(super) fn sync_point(state: &State, op: &Op) -> u64 {
+    let Op::Sync { file, .. } = op else { return 0 };
+    let open = state.files.get(&file.raw());
+    open.and_then(|open| state.disk.sync_point(open.ino).ok()).unwrap_or(0)
+}
+
+/// The operation takes effect; returns its result as the kernel would.
+pub(super) fn perform(state: &mut State, token: Token) -> i32 {
+    let Some(mut flight) = state.take_flight(token) else { return -libc::EBADF };
+    let result = if broken(state, &flight.op) {
+        fate(state, &flight);
+        Err(libc::EIO)
+    } else {
+        apply(state, &mut flight)
+    };
+    state.put_flight(token, flight);
+    result.unwrap_or_else(|errno| -errno)
+}
+
+/// Does the device fail this operation?
+fn broken(state: &mut State, op: &Op) -> bool {
+    if let Some(left) = &mut state.faults.disk.eio_after {
+        if *left == 0 {
+            return !matches!(op, Op::Close { .. });
+        }
+        *left -= 1;
+    }
+    let per_million = match op {
+        Op::Read { .. } | Op::Write { .. } => state.faults.disk.eio_per_million,
+        _ => 0,
+    };
+    state.dice.hits(per_million)
+}
+
+fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
+    let now_ms = state.wall_clock_ms();
+    let sync_point = flight.sync_point;
+    match &mut flight.op {
+        Op::Open { path, options } => {
+            let ino = state.disk.open(path.as_path(), options, now_ms)?;
+            let (read, write) = (options.read || !options.write, options.write);
+            Ok(register(state, OpenFile { ino, read, write, direct: options.direct }))
+        }
+        Op::OpenDir { path } => {
+            let ino = state.disk.lookup(path.as_path())?;
+            if !state.disk.metadata(ino)?.is_dir {
+                return Err(libc::ENOTDIR);
+            }
+            Ok(register(state, OpenFile { ino, read: true, write: false, direct: false }))
+        }
+        Op::Close { handle } => {
+            state.close(*handle);
+            Ok(0)
+        }
+        Op::Read { file, buf, filled, offset } => {
+            let open = opened(state, file)?;
+            if !open.read {
+                return Err(libc::EBADF);
+            }
+            let (ino, direct) = (open.ino, open.direct);
+            let room = buf.capacity() - *filled;
+            if direct && !aligned(*offset, room) {
+                return Err(libc::EINVAL);
+            }
+            let room = shortened(state, room, direct);
+            let from = *filled;
+            let n = state.disk.read(ino, *offset, &mut buf.whole_mut()[from..from + room])?;
+            let len = buf.len().max(from + n);
+            buf.set_len(len);
+            Ok(n as i32)
+        }
+        Op::Write { file, bufs, done, offset, sync } => {
+            let open = opened(state, file)?;
+            if !open.write {
+                return Err(libc::EBADF);
+            }
+            let (ino, direct) = (open.ino, open.direct);
+            if direct && !bufs.iter().all(|b| memory_aligned(b.as_ref())) {
+                return Err(libc::EINVAL);
+            }
+            let mut data = joined(bufs, *done);
+            if direct && !aligned(*offset, data.len()) {
+                return Err(libc::EINVAL);
+            }
+            data.truncate(shortened(state, data.len(), direct));
+            reserve(state, state.disk.growth(ino, *offset, data.len() as u64))?;
+            let n = data.len() as i32;
+            let fails = *sync && state.dice.hits(state.faults.disk.sync_eio_per_million);
+            state.disk.write(ino, *offset, data, *sync && !fails, now_ms)?;
+            if fails {
+                let point = state.disk.sync_point(ino)?;
+                state.disk.sync(ino, point, true)?;
+            }
+            Ok(n)
+        }
+        Op::Sync { file, .. } => {
+            let ino = opened(state, file)?.ino;
+            let fails = state.dice.hits(state.faults.disk.sync_eio_per_million);
+            state.disk.sync(ino, sync_point, fails)?;
+            Ok(0)
+        }
+        Op::SetLen { file, len } => {
+            let ino = opened(state, file)?.ino;
+            state.disk.set_len(ino, *len, now_ms)?;
+            Ok(0)
+        }
+        Op::Allocate { file, offset, len, keep_size } => {
+            let ino = opened(state, file)?.ino;
+            reserve(state, state.disk.growth(ino, *offset, *len))?;
+            state.disk.allocate(ino, *offset + *len, *keep_size)?;
+            Ok(0)
+        }
+        Op::StatFile { file, out } => {
+            *out = Some(state.disk.metadata(opened(state, file)?.ino)?);
+            Ok(0)
+        }
+        Op::StatPath { path, out } => {
+            *out = Some(state.disk.metadata(state.disk.lookup(path.as_path())?)?);
+            Ok(0)
+        }
+        Op::Rename { from, to } => state.disk.rename(from.as_path(), to.as_path()).map(|()| 0),
+        Op::Remove { path, directory } => state.disk.remove(path.as_path(), *directory).map(|()| 0),
+        Op::MakeDir { path } => state.disk.make_dir(path.as_path()).map(|()| 0),
+        Op::ReadDir { path, out } => {
+            *out = state.disk.list(path.as_path())?;
+            Ok(0)
+        }
+        Op::Space { path, out } => {
+            state.disk.lookup(path.as_path())?;
+            let total = state.faults.disk.capacity.unwrap_or(UNLIMITED);
+            let available = total.saturating_sub(state.disk.used());
+            *out = Some(Space { total, available });
+            Ok(0)
+        }
+        Op::Lock { path } => {
+            let options = crate::file::OpenOptions::for_writing();
+            let ino = state.disk.open(path.as_path(), &options, now_ms)?;
+            if state.locks.contains_key(&ino) {
+                return Err(libc::EWOULDBLOCK);
+            }
+            let raw = register(state, OpenFile { ino, read: true, write: true, direct: false });
+            state.locks.insert(ino, raw);
+            Ok(raw)
+        }
+        _ => Err(libc::ENOSYS),
+    }
+}
+
+/// What becomes of an operation that the machine does not finish: changes to names and sizes
+/// happen or not, a write may also land in part.
+pub(super) fn fate(state: &mut State, flight: &Flight) {
+    let now_ms = state.wall_clock_ms();
+    // Errors here are those the operation would have had: then it changes nothing.
+    match &flight.op {
+        Op::Write { file, bufs, done, offset, .. } => {
+            let Ok(open) = opened(state, file) else { return };
+            let (ino, writable) = (open.ino, open.write);
+            let data = joined(bufs, *done);
+            let lands = match state.dice.below(3) {
+                0 => 0,
+                1 => data.len(),
+                _ => {
+                    let sectors = state.dice.below((data.len() / SECTOR) as u64 + 1);
+                    sectors as usize * SECTOR
+                }
+            };
+            if writable && lands > 0 {
+                let _ = state.disk.write(ino, *offset, data.slice(..lands), false, now_ms);
+            }
+        }
+        Op::SetLen { file, len } => {
+            if state.dice.coin()
+                && let Ok(open) = opened(state, file)
+            {
+                let _ = state.disk.set_len(open.ino, *len, now_ms);
+            }
+        }
+        Op::Rename { from, to } if state.dice.coin() => {
+            let _ = state.disk.rename(from.as_path(), to.as_path());
+        }
+        Op::Remove { path, directory } if state.dice.coin() => {
+            let _ = state.disk.remove(path.as_path(), *directory);
+        }
+        Op::MakeDir { path } if state.dice.coin() => {
+            let _ = state.disk.make_dir(path.as_path());
+        }
+        Op::Open { path, options } if state.dice.coin() => {
+            let _ = state.disk.open(path.as_path(), options, now_ms);
+        }
+        Op::Allocate { file, offset, len, keep_size } if state.dice.coin() => {
+            if let Ok(open) = opened(state, file) {
+                let _ = state.disk.allocate(open.ino, *offset + *len, *keep_size);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn register(state: &mut State, file: OpenFile) -> i32 {
+    let raw = state.descriptor();
+    state.files.insert(raw, file);
+    raw
+}
+
+fn opened<'s>(state: &'s State, file: &Handle) -> Result<&'s OpenFile, Errno> {
+    state.files.get(&file.raw()).ok_or(libc::EBADF)
+}
+
+fn reserve(state: &State, growth: u64) -> Result<(), Errno> {
+    match state.faults.disk.capacity {
+        Some(capacity) if growth > 0 && state.disk.used() + growth > capacity => Err(libc::ENOSPC),
+        _ => Ok(()),
+    }
+}
+
+/// How much of a transfer happens at once.
+fn shortened(state: &mut State, len: usize, direct: bool) -> usize {
+    if len < 2 || !state.dice.hits(state.faults.disk.short_per_million) {
+        return len;
+    }
+    let unit = if direct { SECTOR } else { 1 };
+    let units = len / unit;
+    // At least one unit: nothing at all would mean the end of the file.
+    ((1 + state.dice.below(units.max(1) as u64) as usize) * unit).min(len)
+}
+
+fn aligned(offset: u64, len: usize) -> bool {
+    offset.is_multiple_of(ALIGN as u64) && len.is_multiple_of(ALIGN)
+}
+
+fn memory_aligned(part: &[u8]) -> bool {
+    (part.as_ptr() as usize).is_multiple_of(ALIGN) && part.len().is_multiple_of(ALIGN)
+}
+
+fn joined(bufs: &[WriteBuf], done: usize) -> Bytes {
+    let mut all = BytesMut::with_capacity(bufs.iter().map(|b| b.as_ref().len()).sum());
+    bufs.iter().for_each(|b| all.extend_from_slice(b.as_ref()));
+    all.freeze().slice(done..)
+}
