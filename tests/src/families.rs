@@ -58,7 +58,7 @@ pub const SCENARIOS: [&str; 25] = [
 ];
 
 /// What the family `tools` has instead: a scenario for each of Kafka's own tools.
-pub const TOOLS: [&str; 10] = [
+pub const TOOLS: [&str; 11] = [
     "kafka-topics",
     "kafka-configs",
     "kafka-get-offsets",
@@ -66,6 +66,7 @@ pub const TOOLS: [&str; 10] = [
     "kafka-delete-records",
     "kafka-log-dirs",
     "kafka-cluster",
+    "kafka-storage",
     "kafka-console-producer",
     "kafka-console-consumer",
     "kafka-dump-log",

@@ -12,6 +12,10 @@ import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.regex.Pattern;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.storage.internals.checkpoint.LeaderEpochCheckpointFile;
+import org.apache.kafka.storage.internals.checkpoint.PartitionMetadataFile;
+import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 
 /**
  * kafka-dump-log over a partition's files, copied while the broker runs: the log of each segment
@@ -61,7 +65,7 @@ final class DumpLog {
         }
     }
 
-    private static void check(List<Path> files, int count) {
+    private static void check(List<Path> files, int count) throws IOException {
         var logs = ending(files, ".log");
         that("several segments: " + logs, logs.size() >= 3);
         equal("indexes", logs.size(), ending(files, ".index").size());
@@ -90,6 +94,18 @@ final class DumpLog {
         for (Path snapshot : ending(files, ".snapshot")) {
             contains("producers in " + snapshot, dump(snapshot), "producerId: ");
         }
+        checkTextFiles(files.get(0).getParent());
+    }
+
+    /** The two files that no tool shows, by the classes with which Kafka itself reads them. */
+    private static void checkTextFiles(Path partition) throws IOException {
+        var failures = new LogDirFailureChannel(1);
+        var metadata = new PartitionMetadataFile(PartitionMetadataFile.newFile(partition.toFile()), failures).read();
+        that("a topic id in " + metadata, !metadata.topicId().equals(Uuid.ZERO_UUID));
+        var file = LeaderEpochCheckpointFile.newFile(partition.toFile());
+        var epochs = new LeaderEpochCheckpointFile(file, failures).read();
+        equal("leader epochs", 1, epochs.size());
+        equal("start of the first epoch", 0L, epochs.get(0).startOffset());
     }
 
     /** Each against its log, and the closed segments' for sanity: an open one may have a zero tail. */

@@ -25,6 +25,7 @@ final class Scenarios {
         scenarios.put("kafka-delete-records", Scenarios::deleteRecords);
         scenarios.put("kafka-log-dirs", Scenarios::logDirs);
         scenarios.put("kafka-cluster", Scenarios::cluster);
+        scenarios.put("kafka-storage", Scenarios::storage);
         scenarios.put("kafka-console-producer", Scenarios::consoleProducer);
         scenarios.put("kafka-console-consumer", Scenarios::consoleConsumer);
     }
@@ -210,6 +211,24 @@ final class Scenarios {
         that("a cluster id in: " + id.out(), Pattern.compile("Cluster ID: [A-Za-z0-9_-]{22}").matcher(id.out()).find());
         var endpoints = Tool.run("ClusterTool", "list-endpoints", "--bootstrap-server", cluster.bootstrap).well();
         contains("endpoints", endpoints.out(), cluster.bootstrap.substring(cluster.bootstrap.lastIndexOf(':') + 1));
+    }
+
+    /** What `kafka-storage info` reads from the data directory is what the broker says of itself. */
+    private static void storage(Cluster cluster) throws Exception {
+        that("needs --data-dir", !cluster.dataDir.isEmpty());
+        Path file = Files.createTempFile("server", ".properties");
+        try {
+            Files.writeString(file, "process.roles=broker,controller\nnode.id=1\nlog.dirs=" + cluster.dataDir
+                    + "\nlisteners=PLAINTEXT://:1,CONTROLLER://:2\ncontroller.listener.names=CONTROLLER"
+                    + "\ncontroller.quorum.bootstrap.servers=localhost:2\n");
+            String info = Tool.run("kafka.tools.StorageTool", "info", "-c", file.toString()).well().out();
+            contains("info", info, cluster.dataDir);
+            var told = Tool.run("ClusterTool", "cluster-id", "--bootstrap-server", cluster.bootstrap).well().out();
+            contains("info", info, "cluster.id=" + told.strip().replaceFirst("Cluster ID: ", ""));
+            that("problems in: " + info, !info.contains("Found problem"));
+        } finally {
+            Files.delete(file);
+        }
     }
 
     private static void consoleProducer(Cluster cluster) throws Exception {

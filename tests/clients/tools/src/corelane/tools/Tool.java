@@ -40,7 +40,7 @@ final class Tool {
         return runWith("", tool, arguments);
     }
 
-    /** Runs `org.apache.kafka.tools.<tool>` with this standard input. */
+    /** Runs `org.apache.kafka.tools.<tool>`, or a whole class name, with this standard input. */
     static synchronized Ended runWith(String in, String tool, String... arguments) {
         PrintStream formerOut = System.out;
         PrintStream formerErr = System.err;
@@ -86,7 +86,7 @@ final class Tool {
 
     private static int call(String tool, String[] arguments) {
         try {
-            Class.forName("org.apache.kafka.tools." + tool)
+            Class.forName(tool.startsWith("kafka.") ? tool : "org.apache.kafka.tools." + tool)
                     .getMethod("main", String[].class)
                     .invoke(null, (Object) arguments);
             return 0;
