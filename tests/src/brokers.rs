@@ -58,11 +58,13 @@ pub struct BrokerOptions {
     pub settings: Vec<(String, String)>,
     /// Corelane's other `serve` flags, as they are. Apache Kafka ignores them.
     pub flags: Vec<String>,
+    /// The Corelane binary, if not this repository's own.
+    pub binary: Option<PathBuf>,
 }
 
 impl BrokerOptions {
     pub fn new(target: Target) -> Self {
-        Self { target, shards: 4, settings: Vec::new(), flags: Vec::new() }
+        Self { target, shards: 4, settings: Vec::new(), flags: Vec::new(), binary: None }
     }
 
     #[must_use]
@@ -175,7 +177,11 @@ impl Broker {
     }
 
     fn start_corelane(&mut self) -> Result<()> {
-        let mut command = Command::new(corelane_binary()?);
+        let binary = match &self.options.binary {
+            Some(binary) => binary.clone(),
+            None => corelane_binary()?,
+        };
+        let mut command = Command::new(binary);
         command.arg("serve").arg("--data-dir").arg(self.data_dir());
         command.args(["--listen", &self.bootstrap()]);
         command.args(["--shards", &self.options.shards.to_string()]);
