@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -269,16 +269,16 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The first of `count` consecutive ports that nobody listens on right now. The start differs
-/// per process, so that suites running side by side rarely try the same ones.
+/// The first of `count` consecutive ports that nobody listens on right now. Every call in this
+/// process goes on where the last one ended, since a broker binds its ports only later; the first
+/// start differs per process, so that suites side by side rarely try the same ones.
 fn free_ports(count: u16) -> Result<u16> {
-    let span = PORTS.end - PORTS.start - count;
-    let from = u16::try_from(u64::from(std::process::id()) * 97 % u64::from(span)).unwrap_or(0);
-    (0..span / count)
-        .map(|step| {
-            PORTS.start
-                + ((u32::from(from) + u32::from(step) * u32::from(count)) % u32::from(span)) as u16
-        })
+    static NEXT: OnceLock<AtomicU32> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU32::new(std::process::id().wrapping_mul(97)));
+    let (width, span) = (u32::from(count), u32::from(PORTS.end - PORTS.start - count));
+    (0..span / width)
+        .filter_map(|_| u16::try_from(next.fetch_add(width, Ordering::Relaxed) % span).ok())
+        .map(|offset| PORTS.start + offset)
         .find(|base| {
             let open = |offset| TcpListener::bind((Ipv4Addr::LOCALHOST, base + offset));
             // All of them are held until the last is known to be free.
@@ -292,10 +292,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_ports_skip_one_that_is_taken() {
+    fn free_ports_skip_what_is_taken_and_what_was_just_given() {
         let base = free_ports(4).unwrap();
-        let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 2)).unwrap();
+        // The run that would come next has one port taken.
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 5));
         let other = free_ports(4).unwrap();
-        assert!(other + 3 < base + 2 || other > base + 2, "{other} overlaps {base}");
+        assert!(other + 3 < base || other > base + 3, "{other} overlaps {base}");
+        assert!(taken.is_err() || !(other..other + 4).contains(&(base + 5)), "{other} is taken");
     }
 }

@@ -1,29 +1,27 @@
 //! The harness itself, with shell scripts in the broker's place: ready, clean end, crash, restart,
 //! and a start that fails. And that every shell script in the repository at least parses.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use corelane_tests::{Broker, BrokerOptions, Error, Target, repository};
 
-/// Options whose binary is a script with this body.
-fn script(folder: &tempfile::TempDir, body: &str) -> std::io::Result<BrokerOptions> {
-    let path = folder.path().join("corelane");
-    std::fs::write(&path, format!("#!/bin/sh\n{body}\n"))?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
-    Ok(BrokerOptions { binary: Some(path), ..BrokerOptions::new(Target::Corelane) })
+/// Options for a stand-in that runs this shell text; its arguments are those of the broker, then
+/// the text.
+fn stand_in(body: &str) -> BrokerOptions {
+    BrokerOptions {
+        binary: Some(repository::root().join("tests/tests/stand-in")),
+        flags: vec![body.to_owned()],
+        ..BrokerOptions::new(Target::Corelane)
+    }
 }
 
 #[test]
 fn starts_stops_and_starts_again_on_the_same_ports_and_data() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = script(
-        &folder,
-        r#"mkdir -p "$3"; echo "$@" >> "$3/starts"; trap 'exit 7' TERM; echo ready
-        while :; do sleep 0.05; done"#,
-    )
-    .unwrap();
+    let options = stand_in(
+        r#"mkdir -p "$3"; echo "$1 $2 $3 $4 $5 $6 $7 $8 $9" >> "$3/starts"
+        trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"#,
+    );
     let mut broker = Broker::start_new(options.with("num.partitions", 3)).unwrap();
     let bootstrap = broker.bootstrap();
     assert!(broker.alive());
@@ -42,8 +40,7 @@ fn starts_stops_and_starts_again_on_the_same_ports_and_data() {
 
 #[test]
 fn a_broker_that_ends_before_it_is_ready_tells_what_it_said() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = script(&folder, "echo 'port 9092 is in use' >&2; exit 3").unwrap();
+    let options = stand_in("echo 'port 9092 is in use' >&2; exit 3");
     match Broker::start_new(options) {
         Err(Error::Died { status, tail, .. }) => {
             assert_eq!(status.code(), Some(3));
@@ -55,8 +52,7 @@ fn a_broker_that_ends_before_it_is_ready_tells_what_it_said() {
 
 #[test]
 fn dropping_a_broker_ends_its_process() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = script(&folder, "echo ready; exec sleep 600").unwrap();
+    let options = stand_in("echo ready; exec sleep 600");
     let broker = Broker::start_new(options).unwrap();
     let process = PathBuf::from(format!("/proc/{}", broker.pid().unwrap()));
     assert!(process.exists());
