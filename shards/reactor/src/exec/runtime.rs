@@ -320,8 +320,10 @@ impl Runtime {
             driver.finish_jobs(&mut jobs, &mut completions);
             let drained = driver.drain(&mut completions);
             drop(driver);
+            // What is delivered may close descriptors, which is one more round.
+            let quiet = completions.is_empty();
             self.deliver(&mut completions);
-            if drained {
+            if drained && quiet {
                 break;
             }
         }

@@ -68,6 +68,8 @@ pub(super) struct UringDriver {
     syncs_in_flight: usize,
     /// Operations that ended before they reached the kernel.
     refused: Vec<(Token, Completion)>,
+    /// A sleeping shard is idle, not waiting for a disk, in the kernel's statistics.
+    sleep_flags: EnterFlags,
     spin: Duration,
     random: Vec<u8>,
     draining_since: Option<Instant>,
@@ -81,6 +83,11 @@ impl UringDriver {
             entries => entries,
         };
         let ring = ring::create(entries)?;
+        let sleep_flags = if ring.uring.params().is_feature_no_iowait() {
+            EnterFlags::NO_IOWAIT
+        } else {
+            EnterFlags::empty()
+        };
         // SAFETY: the ring outlives this borrow.
         let wire = BellWire::new(unsafe { BorrowedFd::borrow_raw(ring.uring.as_raw_fd()) })?;
         let wire = Arc::new(wire);
@@ -97,12 +104,18 @@ impl UringDriver {
             in_flight: 0,
             syncs_in_flight: 0,
             refused: Vec::new(),
+            sleep_flags,
             spin: spec.spin,
             random: Vec::new(),
             draining_since: None,
             stopping: false,
         };
         Ok((driver, shared))
+    }
+
+    #[cfg(test)]
+    pub(super) fn pretend_old_kernel(&mut self) {
+        self.ring.supports = ring::Supports { set_len: false, peer_wake: false };
     }
 
     fn push(&mut self, entry: squeue::Entry) {
@@ -133,19 +146,21 @@ impl UringDriver {
     /// One call into the kernel: submits what is queued, runs deferred work, and waits for a
     /// completion for at most `wait` (`None` = do not wait).
     fn enter(&mut self, wait: Option<Option<Duration>>) -> io::Result<()> {
+        let queued = self.ring.uring.submission().len();
         let submitter = self.ring.uring.submitter();
         let entered = match wait {
             None => {
-                let queued = self.ring.uring.submission().len();
-                let submitter = self.ring.uring.submitter();
                 let flags = EnterFlags::GETEVENTS.bits();
                 // SAFETY: no signal mask is passed.
                 unsafe { submitter.enter::<libc::sigset_t>(queued as u32, 0, flags, None) }
             }
-            Some(None) => submitter.submit_and_wait(1),
+            Some(None) => {
+                submitter.submit_with_args_and_flags(1, &types::SubmitArgs::new(), self.sleep_flags)
+            }
             Some(Some(limit)) => {
                 let limit = types::Timespec::from(limit);
-                submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&limit))
+                let args = types::SubmitArgs::new().timespec(&limit);
+                submitter.submit_with_args_and_flags(1, &args, self.sleep_flags)
             }
         };
         match entered.map_err(|e| (e.raw_os_error(), e)) {

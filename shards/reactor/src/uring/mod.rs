@@ -71,3 +71,59 @@ pub(crate) fn close_now(raw: i32) {
     // SAFETY: the caller owns the descriptor and gives it up.
     drop(unsafe { OwnedFd::from_raw_fd(raw) });
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::driver::UringDriver;
+    use crate::exec::Runtime;
+    use crate::{File, OpenOptions, ShardSpec, sleep, spawn};
+
+    /// Runs with what an old kernel lacks switched off.
+    fn on_an_old_kernel(spec: &ShardSpec, test: impl AsyncFnOnce() + 'static) {
+        let (mut driver, shared) = UringDriver::new(spec).unwrap();
+        driver.pretend_old_kernel();
+        let runtime = Runtime::new(shared, Box::new(driver));
+        assert!(runtime.block_on(|| async move { test().await }).is_ok());
+    }
+
+    #[test]
+    fn truncation_falls_back_to_the_helper_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        on_an_old_kernel(&ShardSpec::default(), async move || {
+            let file = File::open(&path, OpenOptions::for_writing()).await.unwrap();
+            file.set_len(12_345).await.unwrap();
+            assert_eq!(file.size().await.unwrap(), 12_345);
+            // Dropped while the helper still works with the descriptor.
+            let last = spawn(async move { file.set_len(54_321).await });
+            crate::yield_now().await;
+            drop(last);
+        });
+        assert_eq!(std::fs::metadata(dir.path().join("f")).unwrap().len(), 54_321);
+    }
+
+    #[test]
+    fn peers_are_woken_by_eventfd_where_rings_cannot() {
+        let mut handles = crate::mesh::<u32>(2, 1).into_iter();
+        let (a, b) = (handles.next().unwrap(), handles.next().unwrap());
+        let echo = std::thread::spawn(move || {
+            on_an_old_kernel(&ShardSpec::default(), async move || {
+                while let Some((from, i)) = b.recv().await {
+                    let _ = b.send(from, i).await;
+                }
+            });
+        });
+        on_an_old_kernel(&ShardSpec::default(), async move || {
+            for i in 0..1_000 {
+                a.send(1, i).await.unwrap();
+                assert_eq!(a.recv().await, Some((1, i)));
+                if i % 100 == 0 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+            }
+        });
+        echo.join().unwrap();
+    }
+}
