@@ -200,6 +200,21 @@ impl BatchBuilder {
         Ok(bytes)
     }
 
+    /// A batch without records that keeps its offsets, producer fields and time in the log: what
+    /// compaction leaves of a batch that must not vanish.
+    pub fn build_empty(
+        mut self,
+        last_offset_delta: i32,
+        max_timestamp: i64,
+    ) -> Result<Vec<u8>, BatchError> {
+        if self.header.record_count > 0 {
+            return Err(BatchError::Build("it has records"));
+        }
+        self.header.max_timestamp = max_timestamp;
+        self.reach = Some(last_offset_delta);
+        self.build()
+    }
+
     fn put(
         &mut self,
         offset_delta: i32,

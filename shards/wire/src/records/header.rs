@@ -28,8 +28,8 @@ pub const NO_TIMESTAMP: i64 = -1;
 pub const NO_LEADER_EPOCH: i32 = -1;
 
 pub(super) const LEADER_EPOCH_AT: usize = 12;
-pub(super) const MAGIC_AT: usize = 16;
-pub(super) const CRC_AT: usize = 17;
+pub const MAGIC_AT: usize = 16;
+pub const CRC_AT: usize = 17;
 pub(super) const ATTRIBUTES_AT: usize = 21;
 pub(super) const MAX_TIMESTAMP_AT: usize = 35;
 

@@ -2,7 +2,7 @@
 //!
 //! Like Java's reader, bytes behind a member that do not start another one are ignored.
 
-use super::{Fault, reserve};
+use super::{Fault, first_guess, reserve};
 use flate2::Compression;
 use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
@@ -23,11 +23,11 @@ pub(super) fn compress(level: Option<i32>, data: &[u8]) -> Result<Vec<u8>, Strin
 
 pub(super) fn decompress(data: &[u8], limit: usize) -> Result<Vec<u8>, Fault> {
     let mut reader = Reader::new(data);
-    let mut out = Vec::new();
+    let mut out = first_guess(data, limit);
     while out.len() < limit {
         let (start, room) = (out.len(), limit - out.len());
-        let step = STEP_BYTES.max(start).min(room);
-        reserve(&mut out, step, room);
+        reserve(&mut out, 1, room);
+        let step = STEP_BYTES.max(start).min(out.capacity() - start).min(room);
         out.resize(start + step, 0);
         let read = reader.read(out.get_mut(start..).unwrap_or_default())?;
         out.truncate(start + read);

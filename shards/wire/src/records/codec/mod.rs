@@ -94,15 +94,19 @@ pub fn compress(codec: Codec, level: Option<i32>, data: &[u8]) -> Result<Vec<u8>
     written.map_err(|reason| BatchError::Compress { codec, reason })
 }
 
-/// Decompresses a block into at most `limit` bytes; never allocates more than that, and the
-/// codec's own state.
+/// Decompresses a block into at most `limit` bytes.
+///
+/// Allocates at most `limit` plus a few times the input, and the codec's own state; an input that
+/// lies about its size costs no more.
 pub fn decompress(codec: Codec, data: &[u8], limit: usize) -> Result<Vec<u8>, BatchError> {
     let read = match codec {
         Codec::None if data.len() <= limit => return Ok(data.to_vec()),
         Codec::None => Err(Fault::TooLarge),
         Codec::Gzip => gzip::decompress(data, limit),
-        Codec::Snappy => snappy::Blocks::new(data).and_then(|blocks| all_blocks(blocks, limit)),
-        Codec::Lz4 => lz4::Blocks::new(data).and_then(|blocks| all_blocks(blocks, limit)),
+        Codec::Snappy => snappy::Blocks::new(data)
+            .and_then(|blocks| all_blocks(blocks, first_guess(data, limit), limit)),
+        Codec::Lz4 => lz4::Blocks::new(data)
+            .and_then(|blocks| all_blocks(blocks, first_guess(data, limit), limit)),
         Codec::Zstd => zstd::decompress(data, limit),
     };
     read.map_err(|fault| fault.of(codec, limit))
@@ -134,8 +138,8 @@ trait BlockSource {
     fn next_block(&mut self, out: &mut Vec<u8>, room: usize) -> Result<bool, Fault>;
 }
 
-fn all_blocks(mut blocks: impl BlockSource, limit: usize) -> Result<Vec<u8>, Fault> {
-    let mut out = Vec::new();
+fn all_blocks(mut blocks: impl BlockSource, out: Vec<u8>, limit: usize) -> Result<Vec<u8>, Fault> {
+    let mut out = out;
     loop {
         let room = limit - out.len();
         if !blocks.next_block(&mut out, room)? {
@@ -144,9 +148,17 @@ fn all_blocks(mut blocks: impl BlockSource, limit: usize) -> Result<Vec<u8>, Fau
     }
 }
 
-/// Makes room for `more` bytes, doubling as a vector does but never past `room`.
+/// Most outputs fit in a few times the input; a larger one costs one more allocation.
+fn first_guess(data: &[u8], limit: usize) -> Vec<u8> {
+    const TIMES: usize = 4;
+    const LEAST_BYTES: usize = 16 * 1024;
+    Vec::with_capacity(data.len().saturating_mul(TIMES).max(LEAST_BYTES).min(limit))
+}
+
+/// Makes room for `more` of the `room` bytes that may still come. An output that has outgrown its
+/// first guess gets all of its room at once: doubling would hold up to three times the limit.
 fn reserve(out: &mut Vec<u8>, more: usize, room: usize) {
     if out.capacity() - out.len() < more {
-        out.reserve_exact(more.max(out.capacity()).min(room.max(more)));
+        out.reserve_exact(if out.is_empty() { more } else { room.max(more) });
     }
 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A block without that magic is one raw snappy block. A stream may be followed by another one,
-//! header included.
+//! header included. Like Java's reader, only a version below 1 is refused.
 
 use super::{BlockSource, Fault, reserve};
 
@@ -55,8 +55,8 @@ impl<'a> Blocks<'a> {
             .rest
             .split_first_chunk::<STREAM_HEADER_BYTES>()
             .ok_or_else(|| Fault::bad("stream header is cut off"))?;
-        let [.., a, b, c, d] = *header;
-        if i32::from_be_bytes([a, b, c, d]) > VERSION {
+        let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *header;
+        if i32::from_be_bytes([a, b, c, d]) < VERSION {
             return Err(Fault::bad("stream is of an incompatible version"));
         }
         self.rest = rest;
@@ -137,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn newer_incompatible_streams_are_refused() {
+    fn streams_of_no_version_are_refused() {
         let mut stream = compress(Codec::Snappy, None, b"x").unwrap();
-        stream[15] = 2;
+        stream[11] = 0;
         assert!(decompress(Codec::Snappy, &stream, LIMIT).is_err());
         assert!(decompress(Codec::Snappy, &stream[..12], LIMIT).is_err());
     }

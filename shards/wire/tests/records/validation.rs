@@ -1,13 +1,11 @@
 //! Produce validation against what Apache Kafka's own classes answered to the same bytes.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test fails the test")]
-
 use std::collections::BTreeMap;
 use wire::ErrorCode;
 use wire::records::validate::{Accepted, Rules, TopicCompression, validate};
 use wire::records::{BatchHeader, BatchView, Codec, TimestampType};
 
-const GOLDEN: &str = include_str!("../../../tests/golden/records/produce-validation.txt");
+const GOLDEN: &str = include_str!("../../../../tests/golden/records/produce-validation.txt");
 const NOW: i64 = 1_700_000_000_000;
 const LIMIT: usize = 1 << 20;
 /// Where the bytes begin that no leader stamps.
