@@ -70,6 +70,11 @@ impl Overrides {
         self.by_kind.get(&kind)?.get(name)
     }
 
+    /// Whether any resource of a kind has settings.
+    pub fn has(&self, kind: ResourceKind) -> bool {
+        self.by_kind.contains_key(&kind)
+    }
+
     /// Sets one value, or takes it away.
     pub fn set(&mut self, resource: &Resource, key: &str, value: Option<&str>) {
         let named = self.by_kind.entry(resource.kind).or_default();

@@ -2,8 +2,9 @@
 //! Order: topic or group override, node, cluster default, static, built-in default.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
-use super::key::{Key, Kind, Scope};
+use super::key::{Key, Kind, Scope, UpdateMode};
 use super::keys;
 use super::overrides::{Overrides, ResourceKind, Settings};
 use super::static_config::StaticConfig;
@@ -50,7 +51,7 @@ impl Source {
 /// One place that gives a value, as it is written there (a value in hours stays in hours).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Synonym {
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// `None` for a secret.
     pub value: Option<String>,
     pub source: Source,
@@ -59,6 +60,8 @@ pub struct Synonym {
 /// One key of a resource with the value that counts.
 #[derive(Clone, Debug)]
 pub struct Entry {
+    /// The key's name, with the listener prefix if it was set under one.
+    pub name: Cow<'static, str>,
     pub key: &'static Key,
     /// `None` when nothing is set, and for a secret.
     pub value: Option<String>,
@@ -105,7 +108,16 @@ pub fn resolve_group(layers: Layers<'_>, group: &str) -> Vec<Entry> {
 /// follow at the end.
 pub fn resolve_broker(layers: Layers<'_>) -> Vec<Entry> {
     let listed = keys::broker_keys().iter().filter(|key| !key.hidden);
-    listed.map(|key| broker_entry(layers, key)).collect()
+    let mut entries: Vec<Entry> = listed.map(|key| broker_entry(layers, key)).collect();
+    let layer_names = (0..DYNAMIC_AND_STATIC.len()).flat_map(|layer| layers.names(layer));
+    let prefixed: BTreeSet<&str> =
+        layer_names.filter(|name| name.starts_with(LISTENER_PREFIX)).collect();
+    entries.extend(prefixed.into_iter().filter_map(|name| {
+        let key = keys::find(Scope::Broker, name)?;
+        let name: Cow<'static, str> = Cow::Owned(name.to_string());
+        Some(entry(name.clone(), key, layers.set_places(&[name]), key.default))
+    }));
+    entries
 }
 
 /// Only what is set as the cluster's default for all brokers.
@@ -113,8 +125,10 @@ pub fn resolve_cluster_default(dynamic: &Overrides) -> Vec<Entry> {
     let settings = dynamic.of(ResourceKind::Broker, "");
     let known = settings.into_iter().flatten().filter_map(|(name, value)| {
         let key = keys::find(Scope::Broker, name)?;
+        let name: Cow<'static, str> = Cow::Owned(name.clone());
         let source = Source::DynamicDefaultBroker;
-        Some(entry(key, vec![(key.name, value.clone(), source)], key.default))
+        let place = Synonym { name: name.clone(), value: Some(value.clone()), source };
+        Some(entry(name, key, vec![place], key.default))
     });
     known.collect()
 }
@@ -148,42 +162,73 @@ impl<'a> Layers<'a> {
     }
 
     fn at(&self, layer: usize, name: &str) -> Option<&'a str> {
-        let brokers = |id: &str| self.dynamic.of(ResourceKind::Broker, id);
-        let setting = |settings: Option<&'a Settings>| settings?.get(name).map(String::as_str);
         match DYNAMIC_AND_STATIC.get(layer)? {
-            Source::DynamicBroker => setting(brokers(&self.node.to_string())),
-            Source::DynamicDefaultBroker => setting(brokers("")),
-            _ => self.fixed.value(name),
+            Source::StaticBroker => self.fixed.value(name),
+            source => self.settings(*source)?.get(name).map(String::as_str),
         }
     }
 
-    /// Every place that gives a value for these broker keys, the built-in defaults last.
-    fn places(&self, names: &[&'static str]) -> Vec<Place> {
+    fn names(&self, layer: usize) -> Vec<&'a str> {
+        match DYNAMIC_AND_STATIC.get(layer) {
+            Some(Source::StaticBroker) => self.fixed.iter().map(|(name, _)| name).collect(),
+            Some(source) => self
+                .settings(*source)
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name.as_str())
+                .collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// The dynamic settings of this node, or those that all brokers share.
+    fn settings(&self, source: Source) -> Option<&'a Settings> {
+        let kind = ResourceKind::Broker;
+        match source {
+            _ if !self.dynamic.has(kind) => None,
+            Source::DynamicBroker => self.dynamic.of(kind, &self.node.to_string()),
+            _ => self.dynamic.of(kind, ""),
+        }
+    }
+
+    /// Every place that sets a value under one of these names, in order of sources, then of names.
+    fn set_places(&self, names: &[Cow<'static, str>]) -> Vec<Synonym> {
         let mut places = Vec::new();
         for (layer, source) in DYNAMIC_AND_STATIC.iter().enumerate() {
             for name in names {
                 if let Some(value) = self.at(layer, name) {
-                    places.push((*name, value.to_string(), *source));
+                    let value = Some(value.to_string());
+                    places.push(Synonym { name: name.clone(), value, source: *source });
                 }
             }
         }
-        // Kafka leaves out the built-in defaults of fallback names (log.retention.hours) as long as
-        // nothing is set; tools compare the list.
-        let primary = names.first().copied().unwrap_or_default();
+        places
+    }
+
+    /// Every place that gives a value for these broker keys, the built-in defaults last.
+    fn places(&self, names: &[&'static str]) -> Vec<Synonym> {
+        let as_names: Vec<Cow<'static, str>> = names.iter().map(|n| Cow::Borrowed(*n)).collect();
+        let mut places = self.set_places(&as_names);
         let nothing_set = places.is_empty();
-        for name in names {
+        for (at, name) in names.iter().enumerate() {
             let default = keys::find(Scope::Broker, name).and_then(|key| key.default);
-            if let Some(default) = default.filter(|_| {
-                !nothing_set || *name == primary || places.iter().any(|(n, ..)| *n == primary)
-            }) {
-                places.push((*name, default.to_string(), Source::Default));
+            // Kafka leaves out the built-in defaults of fallback names (log.retention.hours) as long
+            // as nothing is set; tools compare the list.
+            let fallback_alone = nothing_set && at > 0 && places.is_empty();
+            if let Some(default) = default.filter(|_| !fallback_alone) {
+                places.push(default_place(name, default));
             }
         }
         places
     }
 }
 
-type Place = (&'static str, String, Source);
+fn default_place(name: &'static str, value: &str) -> Synonym {
+    let source = Source::Default;
+    Synonym { name: Cow::Borrowed(name), value: Some(value.into()), source }
+}
+
+const LISTENER_PREFIX: &str = "listener.name.";
 
 const DYNAMIC_AND_STATIC: [Source; 3] =
     [Source::DynamicBroker, Source::DynamicDefaultBroker, Source::StaticBroker];
@@ -197,17 +242,17 @@ fn resolve_all(
     let listed = keys::keys(scope).iter().filter(|key| !key.hidden);
     listed
         .map(|key| {
-            let set = own.and_then(|settings| settings.get(key.name));
-            let mut places: Vec<Place> =
-                set.map(|value| (key.name, value.clone(), own_source)).into_iter().collect();
+            let set = own.and_then(|settings| settings.get(key.name)).cloned();
+            let own_place =
+                set.map(|v| Synonym { name: key.name.into(), value: Some(v), source: own_source });
+            let mut places: Vec<Synonym> = own_place.into_iter().collect();
             places.extend(layers.places(key.synonyms));
             // Group keys without a broker key name themselves.
-            if let Some(default) =
-                key.default.filter(|_| scope == Scope::Group && key.synonyms.is_empty())
-            {
-                places.push((key.name, default.into(), Source::Default));
+            let names_itself = scope == Scope::Group && key.synonyms.is_empty();
+            if let Some(default) = key.default.filter(|_| names_itself) {
+                places.push(default_place(key.name, default));
             }
-            entry(key, places, key.default)
+            entry(key.name.into(), key, places, key.default)
         })
         .collect()
 }
@@ -215,28 +260,30 @@ fn resolve_all(
 fn broker_entry(layers: Layers<'_>, key: &'static Key) -> Entry {
     let own = [key.name];
     let names = if key.synonyms.is_empty() { &own[..] } else { key.synonyms };
-    entry(key, layers.places(names), key.default)
+    entry(key.name.into(), key, layers.places(names), key.default)
 }
 
-fn entry(key: &'static Key, places: Vec<Place>, default: Option<&str>) -> Entry {
-    let first = places.first();
-    let source = first.map_or(Source::Default, |(_, _, source)| *source);
-    let value = match first {
-        Some((name, value, _)) => Some(converted(value, name, key.name).into_owned()),
+fn entry(
+    name: Cow<'static, str>,
+    key: &'static Key,
+    mut synonyms: Vec<Synonym>,
+    default: Option<&str>,
+) -> Entry {
+    let first = synonyms.first();
+    let source = first.map_or(Source::Default, |place| place.source);
+    let mut value = match first {
+        Some(place) => {
+            let text = place.value.as_deref().unwrap_or_default();
+            Some(converted(text, &place.name, key.name).into_owned())
+        }
         None => default.map(String::from),
     };
-    let shown = |value: String| if key.sensitive { None } else { Some(value) };
-    Entry {
-        key,
-        value: value.and_then(shown),
-        source,
-        read_only: key.scope == Scope::Broker && key.update == super::UpdateMode::ReadOnly,
-        sensitive: key.sensitive,
-        synonyms: places
-            .into_iter()
-            .map(|(name, value, source)| Synonym { name: name.into(), value: shown(value), source })
-            .collect(),
+    if key.sensitive {
+        value = None;
+        synonyms.iter_mut().for_each(|place| place.value = None);
     }
+    let read_only = key.scope == Scope::Broker && key.update == UpdateMode::ReadOnly;
+    Entry { name, key, value, source, read_only, sensitive: key.sensitive, synonyms }
 }
 
 /// A value in the unit of the key that asks: hours and minutes become milliseconds, a negative time
@@ -252,5 +299,34 @@ fn converted<'a>(value: &'a str, from: &str, to: &str) -> Cow<'a, str> {
         Some(n) if n < 0 => Cow::Borrowed("-1"),
         Some(n) => Cow::Owned((n * factor).to_string()),
         None => Cow::Borrowed(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Resource;
+
+    #[test]
+    fn secrets_are_never_shown_and_listener_keys_keep_their_prefix() {
+        let name = "listener.name.internal.ssl.key.password";
+        let mut fixed = StaticConfig::default();
+        let mut dynamic = Overrides::default();
+        fixed.set("ssl.key.password", "secret-1").unwrap();
+        fixed.set(name, "secret-2").unwrap();
+        dynamic.set(&Resource::new(ResourceKind::Broker, "5"), name, Some("secret-3"));
+        dynamic.set(&Resource::new(ResourceKind::Broker, ""), "sasl.jaas.config", Some("secret-4"));
+        let entries = resolve_broker(Layers { dynamic: &dynamic, fixed: &fixed, node: 5 });
+        let of = |name: &str| entries.iter().find(|entry| entry.name == name).unwrap();
+        let sources = |name: &str| -> Vec<i8> {
+            of(name).synonyms.iter().map(|synonym| synonym.source.code()).collect()
+        };
+        assert_eq!(sources(name), [2, 4]);
+        assert_eq!(of(name).key.name, "ssl.key.password");
+        assert_eq!(sources("ssl.key.password"), [4]);
+        assert_eq!(sources("sasl.jaas.config"), [3]);
+        assert!(entries.iter().filter(|entry| entry.sensitive).all(|entry| entry.value.is_none()));
+        let shown = format!("{:?} {:?}", entries, resolve_cluster_default(&dynamic));
+        assert!(!shown.contains("secret-"), "a secret is shown");
     }
 }

@@ -8,7 +8,7 @@ use super::key::Scope;
 use super::keys;
 
 /// Broker keys set at the start. The last setting of a key wins.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct StaticConfig {
     values: BTreeMap<String, String>,
 }
@@ -56,6 +56,18 @@ impl StaticConfig {
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+}
+
+/// Without secrets: this may end up in a log.
+impl std::fmt::Debug for StaticConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let secret = |key: &str| keys::find(Scope::Broker, key).is_none_or(|key| key.sensitive);
+        let shown = |key: &str, value: &str| match secret(key) {
+            true => "(hidden)".to_string(),
+            false => value.to_string(),
+        };
+        f.debug_map().entries(self.iter().map(|(key, value)| (key, shown(key, value)))).finish()
     }
 }
 
@@ -200,6 +212,14 @@ compression.type=
         );
         assert!(config.set_pair("num.partitions = 7").is_ok());
         assert_eq!(config.value("num.partitions"), Some("7"));
+    }
+
+    #[test]
+    fn secrets_stay_out_of_debug_output() {
+        let config =
+            StaticConfig::parse_properties("ssl.key.password=abc\nnum.partitions=2").unwrap();
+        let shown = format!("{config:?}");
+        assert_eq!(shown, r#"{"num.partitions": "2", "ssl.key.password": "(hidden)"}"#);
     }
 
     #[test]

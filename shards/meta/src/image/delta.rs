@@ -115,3 +115,15 @@ impl Changes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deltas_may_be_sent_to_other_shards() {
+        fn sendable<T: Send + Sync>() {}
+        sendable::<Delta>();
+        sendable::<Image>();
+    }
+}
