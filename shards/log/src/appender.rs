@@ -21,6 +21,9 @@ use crate::{files, keeper, prepare};
 /// of it.
 const LONGEST_WRITE: u32 = 4 << 20;
 
+/// Bytes after which a log is flushed on its own: what a crash may leave to be scanned.
+const FLUSH_EVERY: u64 = 256 << 20;
+
 /// One write: the bytes from `from` to `to` of a segment, which end at a batch boundary.
 #[derive(Clone, Copy, Debug)]
 struct Job {
@@ -82,6 +85,7 @@ fn note_written(core: &Rc<Core>, job: Job, durability: Durability) -> bool {
     while state.marks.pop_front_if(|m| (m.segment, m.position) <= (job.segment, job.to)).is_some() {
     }
     state.written_end = job.next_offset;
+    state.bytes_since_flush += settled as u64;
     if matches!(durability, Durability::Synced) {
         state.synced_end = job.next_offset;
     }
@@ -137,7 +141,14 @@ fn publish(core: &Rc<Core>, job: Job) {
         state.note_change();
     }
     let flush_later = state.schedule_flush();
+    let flush_now = state.bytes_since_flush >= FLUSH_EVERY;
+    if flush_now {
+        state.bytes_since_flush = 0;
+    }
     drop(state);
+    if flush_now {
+        keeper::start_flush(core);
+    }
     if let Some(delay) = flush_later {
         reactor::spawn(flush_after(Rc::clone(core), delay)).detach();
     }

@@ -9,12 +9,13 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 
-use reactor::sync::Semaphore;
+use reactor::sync::{Notify, Semaphore};
 
 use crate::budget::Evict;
 use crate::config::{LogConfig, Promise};
 use crate::epochs::LeaderEpochs;
 use crate::error::{LogError, StorageError};
+use crate::prepare::NextFile;
 use crate::producer_state::ProducerStates;
 use crate::segment::Segment;
 use crate::shared::LogShared;
@@ -78,6 +79,9 @@ pub(crate) struct State {
     pub(crate) closing: bool,
     /// The newest snapshot that is not at the start of a segment.
     pub(crate) flushed_snapshot: Option<i64>,
+    pub(crate) next_file: NextFile,
+    /// Bytes written since the last flush.
+    pub(crate) bytes_since_flush: u64,
     /// A flush by `flush.ms` is scheduled.
     pub(crate) flush_scheduled: bool,
     /// Grows with every change that a long poll waits for.
@@ -97,6 +101,8 @@ pub(crate) struct Core {
     pub(crate) pinned: Cell<bool>,
     /// Held by whoever seals, flushes, deletes or closes: one at a time.
     pub(crate) upkeep: Semaphore,
+    /// A piece of a file was made ahead.
+    pub(crate) filled: Notify,
     pub(crate) me: Weak<Core>,
 }
 
@@ -109,6 +115,7 @@ impl Core {
             state: RefCell::new(state),
             pinned: Cell::new(false),
             upkeep: Semaphore::new(1),
+            filled: Notify::new(),
             me: me.clone(),
         })
     }
@@ -206,6 +213,8 @@ impl State {
             keeper_runs: false,
             closing: false,
             flushed_snapshot: None,
+            next_file: NextFile::None,
+            bytes_since_flush: 0,
             flush_scheduled: false,
             version: 0,
             wait_visible: Waiters::default(),

@@ -21,6 +21,7 @@ use crate::error::{LogError, StorageError};
 use crate::files;
 use crate::indexes;
 use crate::names::{FileKind, deleted_dir_name, file_path};
+use crate::prepare;
 
 /// Seals in the background what is full and written.
 pub(crate) fn start(core: &Rc<Core>) {
@@ -59,6 +60,7 @@ async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
     };
     let (base, size, next_offset) = next;
     let file = files::for_appending(core, base).await?;
+    prepare::quiesce(core, base).await;
     file.set_len(u64::from(size))
         .await
         .map_err(|error| core.storage_error("trimming a full segment", error))?;
@@ -160,6 +162,17 @@ async fn save_epochs(core: &Rc<Core>) -> io::Result<()> {
     result
 }
 
+/// Flushes in the background.
+pub(crate) fn start_flush(core: &Rc<Core>) {
+    let core = Rc::clone(core);
+    let flush = async move {
+        if let Err(error) = flush(&core).await {
+            tracing::warn!(log = %core.name, "recovery point not moved: {error}");
+        }
+    };
+    reactor::spawn(flush).detach();
+}
+
 /// Everything appended before the call is synced and need not be recovered.
 pub(crate) async fn flush(core: &Rc<Core>) -> Result<i64, LogError> {
     let permit = core.upkeep.acquire(1).await;
@@ -175,6 +188,7 @@ async fn flush_held(core: &Rc<Core>) -> Result<i64, LogError> {
         if !std::mem::take(&mut state.changed_since_flush) {
             return Ok(state.recovery_point);
         }
+        state.bytes_since_flush = 0;
         (state.log_end(), state.producers.encode())
     };
     let flushed = flush_to(core, target, snapshot).await;
@@ -260,6 +274,7 @@ async fn close_held(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
         }
     }
     flush_held(core).await?;
+    prepare::discard(core).await;
     let trim = {
         let state = core.state.borrow();
         let active = state.segments.back();
@@ -267,6 +282,7 @@ async fn close_held(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
     };
     if let Some((base, size)) = trim {
         let file = files::for_appending(core, base).await?;
+        prepare::quiesce(core, base).await;
         let trimmed = async {
             file.set_len(u64::from(size)).await?;
             file.sync_all().await

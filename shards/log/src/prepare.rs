@@ -1,28 +1,243 @@
 //! Making room in segment files ahead of the writes, off the request path.
 //!
 //! Owns: the zero-filled or reserved stretch behind the end of the active segment, and the file
-//! that waits for the next roll. A stretch that is being zero-filled is never written by the
-//! appender, and the other way round: the appender waits, or claims what it writes beforehand.
+//! that waits for the next roll. A synced write into zeros that are on the device already costs
+//! one transfer; into a growing file it costs the file system's journal as well.
+//!
+//! A stretch that is being zero-filled is never written by the appender, nor the other way round:
+//! the appender waits for the piece at hand, or claims what it writes beforehand. Steps double
+//! with the segment, so a small log stays a small file. Failure to prepare is no failure: the file
+//! then grows with the writes.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use reactor::File;
+use reactor::{AlignedBuf, Allocate, Durability, File, OpenOptions, WriteBuf, fs};
+use smallvec::smallvec;
 
+use crate::config::{LogConfig, Preallocate, Promise};
 use crate::core::Core;
+use crate::names::PREPARED_FILE;
+use crate::tail::block_ceiling;
 
-/// Waits until nobody else writes below `end`, and claims the positions below it.
-pub(crate) async fn make_way(core: &Rc<Core>, segment: i64, end: u32) {
-    let mut state = core.state.borrow_mut();
-    if let Some(segment) = state.segment_mut(segment) {
-        segment.prepared_end = segment.prepared_end.max(end);
+const FIRST_STEP: u32 = 64 << 10;
+const LARGEST_STEP: u32 = 32 << 20;
+/// One write of zeros: what an append may have to wait for.
+const PIECE: u32 = 256 << 10;
+/// Zeros at the front of a file that waits for a roll.
+const NEXT_FILE_BYTES: u32 = 1 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Nothing,
+    Zeros,
+    Reserve,
+}
+
+fn mode(config: &LogConfig) -> Mode {
+    match config.preallocate {
+        Preallocate::Off => Mode::Nothing,
+        Preallocate::ZeroFill => Mode::Zeros,
+        Preallocate::Reserve => Mode::Reserve,
+        Preallocate::Auto if config.promise() == Promise::Synced => Mode::Zeros,
+        Preallocate::Auto => Mode::Nothing,
     }
 }
 
-/// Starts to extend the file if the writes come near the end of what is prepared.
-pub(crate) fn look_ahead(_core: &Rc<Core>, _segment: i64) {}
+/// The file for the next roll.
+#[derive(Default)]
+pub(crate) enum NextFile {
+    #[default]
+    None,
+    Making,
+    Ready(File, u32),
+}
 
-/// Gives the file that was made for this roll its name.
-pub(crate) async fn take(_core: &Rc<Core>, _path: &Path) -> Option<(File, u32)> {
-    None
+/// Waits until nobody else writes below `end`, and claims the positions below it.
+pub(crate) async fn make_way(core: &Rc<Core>, segment: i64, end: u32) {
+    loop {
+        let wait = {
+            let mut state = core.state.borrow_mut();
+            let Some(segment) = state.segment_mut(segment) else { return };
+            if !segment.filling || end <= segment.prepared_end {
+                segment.prepared_end = segment.prepared_end.max(end);
+                return;
+            }
+            core.filled.notified()
+        };
+        wait.await;
+    }
+}
+
+/// Waits until nobody extends the file; nobody will once the segment is full or the log closes.
+pub(crate) async fn quiesce(core: &Rc<Core>, segment: i64) {
+    loop {
+        let wait = {
+            let state = core.state.borrow();
+            if !state.segment(segment).is_some_and(|s| s.filling) {
+                return;
+            }
+            core.filled.notified()
+        };
+        wait.await;
+    }
+}
+
+/// Starts to extend the file if the writes come near the end of what is prepared, and to make the
+/// next file if the segment is half full.
+pub(crate) fn look_ahead(core: &Rc<Core>, segment: i64) {
+    let mut state = core.state.borrow_mut();
+    let mode = mode(&state.config);
+    if mode == Mode::Nothing || !state.is_online() || state.closing {
+        return;
+    }
+    let most = block_ceiling(state.config.segment_bytes);
+    let Some(active) = state.segments.back_mut().filter(|s| s.base == segment) else { return };
+    let half_full = active.written > most / 2;
+    let step = next_step(active.prepared_end);
+    let near = active.prepared_end - active.written < step / 2;
+    let to = active.prepared_end.saturating_add(step).min(most);
+    let extend = near && to > active.prepared_end && !active.filling && !active.fill_refused;
+    active.filling |= extend;
+    let make_next = half_full && mode == Mode::Zeros && matches!(state.next_file, NextFile::None);
+    if make_next {
+        state.next_file = NextFile::Making;
+    }
+    drop(state);
+    if extend {
+        reactor::spawn(fill(Rc::clone(core), segment, to, mode)).detach();
+    }
+    if make_next {
+        reactor::spawn(make_next_file(Rc::clone(core), most)).detach();
+    }
+}
+
+fn next_step(prepared: u32) -> u32 {
+    prepared.next_power_of_two().clamp(FIRST_STEP, LARGEST_STEP)
+}
+
+/// Extends a segment up to `to`, piece by piece. `filling` is set by the caller.
+async fn fill(core: Rc<Core>, segment: i64, to: u32, mode: Mode) {
+    let extended = match mode {
+        Mode::Zeros => fill_with_zeros(&core, segment, to).await,
+        Mode::Reserve | Mode::Nothing => reserve(&core, segment, to).await,
+    };
+    if let Some(segment) = core.state.borrow_mut().segment_mut(segment) {
+        segment.filling = false;
+        segment.fill_refused |= extended.is_err();
+    }
+    core.filled.notify_all();
+    if let Err(error) = extended {
+        tracing::warn!(log = %core.name, segment, "no room was made ahead: {error}");
+    }
+}
+
+async fn fill_with_zeros(core: &Rc<Core>, base: i64, to: u32) -> io::Result<()> {
+    let mut last = None;
+    while let Some((file, from)) = next_piece(core, base, to) {
+        let piece = PIECE.min(to - from);
+        write_zeros(&file, from, piece).await?;
+        if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+            segment.prepared_end = segment.prepared_end.max(from + piece);
+        }
+        core.filled.notify_all();
+        last = Some(file);
+    }
+    match last {
+        Some(file) => file.sync_data().await,
+        None => Ok(()),
+    }
+}
+
+/// Where the next zeros go, if they are still wanted.
+fn next_piece(core: &Rc<Core>, base: i64, to: u32) -> Option<(File, u32)> {
+    let state = core.state.borrow();
+    let segment = state.segment(base).filter(|_| state.is_online() && !state.closing)?;
+    let from = segment.prepared_end;
+    if segment.full || from >= to {
+        return None;
+    }
+    Some((segment.file.clone()?, from))
+}
+
+async fn write_zeros(file: &File, from: u32, len: u32) -> io::Result<()> {
+    let zeros = smallvec![WriteBuf::Aligned(AlignedBuf::zeroed(len as usize))];
+    file.write_at(zeros, u64::from(from), Durability::Written).await
+}
+
+async fn reserve(core: &Rc<Core>, base: i64, to: u32) -> io::Result<()> {
+    let Some((file, from)) = next_piece(core, base, to) else { return Ok(()) };
+    let len = to - from;
+    file.allocate(u64::from(from), u64::from(len), Allocate::Extend).await?;
+    if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+        segment.prepared_end = segment.prepared_end.max(to);
+    }
+    Ok(())
+}
+
+fn next_path(core: &Core) -> PathBuf {
+    core.dir().join(PREPARED_FILE)
+}
+
+async fn make_next_file(core: Rc<Core>, most: u32) {
+    let len = NEXT_FILE_BYTES.min(most);
+    let made = async {
+        let options = OpenOptions {
+            read: true,
+            write: true,
+            create: true,
+            truncate: true,
+            direct: true,
+            ..OpenOptions::default()
+        };
+        let file = File::open(&next_path(&core), options).await?;
+        let mut at = 0;
+        while at < len {
+            write_zeros(&file, at, PIECE.min(len - at)).await?;
+            at += PIECE.min(len - at);
+        }
+        file.sync_all().await?;
+        fs::sync_dir(&core.dir()).await?;
+        Ok::<File, io::Error>(file)
+    };
+    let next = match made.await {
+        Ok(file) => NextFile::Ready(file, len),
+        Err(error) => {
+            tracing::warn!(log = %core.name, "the next segment was not made ahead: {error}");
+            NextFile::None
+        }
+    };
+    core.state.borrow_mut().next_file = next;
+}
+
+/// Gives the file that was made for this roll its name; `None` if none is ready.
+pub(crate) async fn take(core: &Rc<Core>, path: &Path) -> Option<(File, u32)> {
+    let (file, len) = {
+        let mut state = core.state.borrow_mut();
+        match std::mem::take(&mut state.next_file) {
+            NextFile::Ready(file, len) => (file, len),
+            making @ NextFile::Making => {
+                state.next_file = making;
+                return None;
+            }
+            NextFile::None => return None,
+        }
+    };
+    match fs::rename(&next_path(core), path).await {
+        Ok(()) => Some((file, len)),
+        Err(error) => {
+            tracing::warn!(log = %core.name, "the next segment was not taken: {error}");
+            None
+        }
+    }
+}
+
+/// Removes a file that was made ahead and is not needed.
+pub(crate) async fn discard(core: &Rc<Core>) {
+    let waits = !matches!(core.state.borrow().next_file, NextFile::None);
+    if waits && let Err(error) = crate::files::remove_if_there(&next_path(core)).await {
+        tracing::warn!(log = %core.name, "a file made ahead was not removed: {error}");
+    }
+    core.state.borrow_mut().next_file = NextFile::None;
 }

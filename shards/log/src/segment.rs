@@ -69,6 +69,10 @@ pub(crate) struct Segment {
     pub(crate) exists: bool,
     /// The file was extended to here ahead of the writes.
     pub(crate) prepared_end: u32,
+    /// Someone extends the file now.
+    pub(crate) filling: bool,
+    /// Extending failed; it is not tried again.
+    pub(crate) fill_refused: bool,
     /// No more batches will come.
     pub(crate) full: bool,
     /// Trimmed, synced, indexes and snapshot written.
@@ -99,6 +103,8 @@ impl Segment {
             file: None,
             exists: false,
             prepared_end: 0,
+            filling: false,
+            fill_refused: false,
             full: false,
             sealed: false,
             snapshot: None,
