@@ -146,12 +146,12 @@ pub async fn write_partition_metadata(dir: &Path, topic_id: Uuid) -> std::io::Re
     fs::write_atomic(&dir.join(PARTITION_METADATA), encode_partition_metadata(topic_id)).await
 }
 
-/// One line in the format of a data folder's checkpoint, in the partition's own folder: what must
-/// be durable on its own, whoever writes the file of the whole data folder, and when.
-pub(crate) async fn write_own_offset(dir: &Path, file: &str, offset: i64) -> std::io::Result<()> {
+/// One line in the format of a data folder's checkpoint, for the partition's own folder: what must
+/// be there on its own, whoever writes the file of the whole data folder, and when.
+pub(crate) fn encode_own_offset(dir: &Path, offset: i64) -> Vec<u8> {
     let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let (topic, partition) = parse_partition_dir_name(name).unwrap_or((name.to_owned(), 0));
-    write_offsets(dir, file, [(topic.as_str(), partition, offset)]).await
+    encode_offsets([(topic.as_str(), partition, offset)])
 }
 
 /// The offset of a partition's own checkpoint, 0 if there is none that can be read.

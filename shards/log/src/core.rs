@@ -66,6 +66,10 @@ pub(crate) struct State {
     pub(crate) epochs_changed: bool,
     pub(crate) producers: ProducerStates,
     pub(crate) phase: LogState,
+    /// The folder was made by this opening and its name is not synced.
+    pub(crate) dir_is_new: bool,
+    /// Names of segment files are not synced.
+    pub(crate) names_unsynced: bool,
     /// Batches that were appended since the log was opened or flushed.
     pub(crate) changed_since_flush: bool,
     pub(crate) marks: VecDeque<Mark>,
@@ -204,6 +208,8 @@ impl State {
             epochs_changed: false,
             producers: ProducerStates::default(),
             phase: LogState::Online,
+            dir_is_new: false,
+            names_unsynced: false,
             changed_since_flush: false,
             marks: VecDeque::new(),
             bookmarks: [None; BOOKMARKS],

@@ -14,7 +14,7 @@ use smallvec::smallvec;
 use crate::config::Promise;
 use crate::core::Core;
 use crate::error::{LogError, StorageError};
-use crate::names::{FileKind, file_path};
+use crate::names::{FileKind, TMP_SUFFIX, file_path};
 use crate::prepare;
 
 /// The file of the segment that is written; made if it is not there yet.
@@ -34,10 +34,11 @@ pub(crate) async fn for_appending(core: &Rc<Core>, base: i64) -> Result<File, St
         // A file that should not exist may hold old batches with valid checksums: cut it.
         None => (open_segment(core, &path, !exists).await?, 0),
     };
-    if synced && !exists {
-        fs::sync_dir(&core.dir())
-            .await
-            .map_err(|error| core.storage_error("syncing the folder of a segment", error))?;
+    if !exists {
+        core.state.borrow_mut().names_unsynced = true;
+    }
+    if synced {
+        sync_names(core).await?;
     }
     let mut state = core.state.borrow_mut();
     if let Some(segment) = state.segment_mut(base) {
@@ -46,6 +47,29 @@ pub(crate) async fn for_appending(core: &Rc<Core>, base: i64) -> Result<File, St
         segment.prepared_end = segment.prepared_end.max(prepared_end);
     }
     Ok(file)
+}
+
+/// Makes the names of new segment files durable, and that of a new folder.
+pub(crate) async fn sync_names(core: &Rc<Core>) -> Result<(), StorageError> {
+    let (unsynced, new_dir) = {
+        let state = core.state.borrow();
+        (state.names_unsynced, state.dir_is_new)
+    };
+    let dir = core.dir();
+    let synced = async {
+        if unsynced {
+            fs::sync_dir(&dir).await?;
+        }
+        match dir.parent().filter(|_| new_dir) {
+            Some(parent) => fs::sync_dir(parent).await,
+            None => Ok(()),
+        }
+    };
+    synced.await.map_err(|error| core.storage_error("syncing the folder of a segment", error))?;
+    let mut state = core.state.borrow_mut();
+    state.names_unsynced &= !unsynced;
+    state.dir_is_new &= !new_dir;
+    Ok(())
 }
 
 async fn open_segment(core: &Rc<Core>, path: &Path, fresh: bool) -> Result<File, StorageError> {
@@ -98,14 +122,21 @@ pub(crate) async fn for_reading(core: &Rc<Core>, base: i64) -> Result<File, LogE
     Ok(file)
 }
 
-/// Writes a small file whose loss costs time, not data: over the old one, synced.
+/// Writes a small file whose loss or damage in a power cut costs time, not data: unsynced.
 pub(crate) async fn write_small(path: &Path, bytes: Vec<u8>) -> io::Result<()> {
     let options =
         OpenOptions { write: true, create: true, truncate: true, ..OpenOptions::default() };
     let file = File::open(path, options).await?;
     file.write_at(smallvec![WriteBuf::Bytes(Bytes::from(bytes))], 0, Durability::Written).await?;
-    file.sync_data().await?;
     file.close().await
+}
+
+/// The same, so that a crash of the process leaves the old bytes or the new ones.
+pub(crate) async fn replace_small(path: &Path, bytes: Vec<u8>) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(TMP_SUFFIX);
+    write_small(Path::new(&beside), bytes).await?;
+    fs::rename(Path::new(&beside), path).await
 }
 
 /// Removes a file; that it is gone already is fine.

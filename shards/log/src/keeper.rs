@@ -2,9 +2,10 @@
 //!
 //! Owns: every write that is not a batch: index files, producer snapshots, the epoch checkpoint,
 //! trims and renames. One upkeep runs at a time per log (`Core::upkeep`). The order inside is what
-//! makes the recovery point true: data synced, then indexes and snapshot synced, then the point
-//! moves. A failure with data takes the log offline; a failure with the rest is a warning, and the
-//! recovery point stays.
+//! makes the recovery point true: data and names synced, then indexes and snapshot written, then
+//! the point moves. Indexes and snapshots are not synced: each is checked when it is read, and a
+//! bad one costs a longer walk. A failure with data takes the log offline; a failure with the rest
+//! is a warning, and the recovery point stays.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use reactor::fs;
 
 use crate::appender;
-use crate::checkpoints::{LEADER_EPOCHS, RECOVERY_POINTS, encode_epochs, write_own_offset};
+use crate::checkpoints::{LEADER_EPOCHS, RECOVERY_POINTS, encode_epochs, encode_own_offset};
 use crate::config::ClosedAt;
 use crate::core::{Core, LogState};
 use crate::error::{LogError, StorageError};
@@ -65,6 +66,7 @@ async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
         .await
         .map_err(|error| core.storage_error("trimming a full segment", error))?;
     file.sync_all().await.map_err(|error| core.storage_error("syncing a full segment", error))?;
+    files::sync_names(core).await?;
     if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
         segment.synced = size;
         segment.prepared_end = size;
@@ -96,8 +98,7 @@ async fn save_state_up_to(core: &Rc<Core>, end: i64) -> io::Result<()> {
     if let Some(bytes) = snapshot {
         files::write_small(&file_path(&dir, FileKind::Snapshot, end), bytes).await?;
     }
-    save_epochs(core).await?;
-    fs::sync_dir(&dir).await
+    save_epochs(core).await
 }
 
 /// Moves the recovery point. The partition's own checkpoint may lag behind: that costs time after
@@ -110,7 +111,9 @@ async fn note_recovery_point(core: &Rc<Core>, to: i64) {
         }
         state.recovery_point = to;
     }
-    if let Err(error) = write_own_offset(&core.dir(), RECOVERY_POINTS, to).await {
+    let dir = core.dir();
+    let path = dir.join(RECOVERY_POINTS);
+    if let Err(error) = files::replace_small(&path, encode_own_offset(&dir, to)).await {
         tracing::warn!(log = %core.name, "recovery point {to} not written: {error}");
     }
 }
@@ -207,7 +210,11 @@ async fn flush_to(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> Result<i64
             Err(error) => return Err(fail(core, error)),
         }
     }
-    if let Err(error) = appender::sync(core).await {
+    let synced = async {
+        appender::sync(core).await?;
+        files::sync_names(core).await
+    };
+    if let Err(error) = synced.await {
         return Err(fail(core, error));
     }
     let saved = save_flushed(core, target, snapshot).await;
@@ -221,8 +228,7 @@ async fn save_flushed(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> io::Re
     save_indexes(core, target).await?;
     files::write_small(&file_path(&dir, FileKind::Snapshot, target), snapshot).await?;
     remove_old_snapshots(core, target).await?;
-    save_epochs(core).await?;
-    fs::sync_dir(&dir).await
+    save_epochs(core).await
 }
 
 /// Snapshots are kept at the starts of segments; of those a flush made, only the newest.
@@ -264,7 +270,7 @@ pub(crate) async fn close(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
 
 async fn close_held(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
     core.check_open()?;
-    {
+    let end = {
         let mut state = core.state.borrow_mut();
         state.closing = true;
         if state.changed_since_flush
@@ -272,31 +278,40 @@ async fn close_held(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
         {
             active.finish_times();
         }
-    }
+        state.log_end()
+    };
+    core.written(end).await?;
+    trim_active(core).await?;
     flush_held(core).await?;
     prepare::discard(core).await;
-    let trim = {
-        let state = core.state.borrow();
-        let active = state.segments.back();
-        active.filter(|s| s.exists && s.prepared_end > s.size).map(|s| (s.base, s.size))
-    };
-    if let Some((base, size)) = trim {
-        let file = files::for_appending(core, base).await?;
-        prepare::quiesce(core, base).await;
-        let trimmed = async {
-            file.set_len(u64::from(size)).await?;
-            file.sync_all().await
-        };
-        trimmed
-            .await
-            .map_err(|error| fail(core, core.storage_error("trimming a segment", error)))?;
-    }
     let state = core.state.borrow();
     Ok(ClosedAt {
         log_start_offset: state.log_start,
         log_end_offset: state.log_end(),
         recovery_point: state.recovery_point,
     })
+}
+
+/// Cuts what was prepared behind the end. The sync that follows makes the new size durable too.
+async fn trim_active(core: &Rc<Core>) -> Result<(), LogError> {
+    let trim = {
+        let state = core.state.borrow();
+        let active = state.segments.back();
+        active.filter(|s| s.exists && s.prepared_end > s.size).map(|s| (s.base, s.size))
+    };
+    let Some((base, size)) = trim else { return Ok(()) };
+    let file = files::for_appending(core, base).await?;
+    prepare::quiesce(core, base).await;
+    let trimmed = file.set_len(u64::from(size)).await;
+    trimmed.map_err(|error| fail(core, core.storage_error("trimming a segment", error)))?;
+    let mut state = core.state.borrow_mut();
+    state.changed_since_flush = true;
+    if let Some(segment) = state.segment_mut(base) {
+        segment.prepared_end = size;
+        // The new size is not synced, whatever was before.
+        segment.synced = segment.synced.min(size.saturating_sub(1));
+    }
+    Ok(())
 }
 
 /// Takes the log out of service, renames its folder and removes it after the configured delay.

@@ -22,6 +22,7 @@ const OFFSET_DIGITS: usize = 20;
 const MAX_DIR_NAME: usize = 255;
 
 pub(crate) const DELETED_SUFFIX: &str = ".deleted";
+pub(crate) const TMP_SUFFIX: &str = ".tmp";
 pub(crate) const PREPARED_FILE: &str = "next-segment.prepared";
 const DIR_DELETE_SUFFIX: &str = "-delete";
 
@@ -81,7 +82,8 @@ pub(crate) fn deleted_path(path: &Path) -> PathBuf {
 }
 
 pub(crate) fn classify(name: &str) -> Found {
-    if name.ends_with(DELETED_SUFFIX) || name == PREPARED_FILE || name.ends_with(".cleaned") {
+    let half_made = [DELETED_SUFFIX, TMP_SUFFIX, ".cleaned"];
+    if name == PREPARED_FILE || half_made.iter().any(|suffix| name.ends_with(suffix)) {
         return Found::Leftover;
     }
     for kind in FileKind::OF_SEGMENT {
@@ -157,6 +159,7 @@ mod tests {
             ("99999999999999999999.log", Found::Other),
             ("00000000000000000000.log.deleted", Found::Leftover),
             ("00000000000000000000.index.cleaned", Found::Leftover),
+            ("leader-epoch-checkpoint.tmp", Found::Leftover),
             (PREPARED_FILE, Found::Leftover),
         ];
         for (name, expected) in table {

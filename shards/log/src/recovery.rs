@@ -110,7 +110,7 @@ struct Trust {
 
 impl Opening {
     async fn run(&mut self, hint: OpenHint) -> Result<State, LogError> {
-        self.create_dir().await?;
+        let dir_is_new = self.create_dir().await?;
         let inventory = self.take_inventory().await?;
         let log_start = hint.log_start_offset.max(self.saved_offset(LOG_START_OFFSETS).await?);
         let recovery_point = hint.recovery_point.max(self.saved_offset(RECOVERY_POINTS).await?);
@@ -124,6 +124,9 @@ impl Opening {
         let mut state = State::new(self.config.clone(), segments);
         let end = state.log_end();
         state.log_start = log_start;
+        state.dir_is_new = dir_is_new;
+        // A crash may have come between the making of a file and the sync of its name.
+        state.names_unsynced = !synced;
         self.epochs.truncate_end(end);
         state.epochs = std::mem::take(&mut self.epochs);
         state.producers = std::mem::take(&mut self.producers);
@@ -139,16 +142,14 @@ impl Opening {
         StorageError { dir: self.name.clone(), during, cause: Rc::new(cause) }.into()
     }
 
-    async fn create_dir(&self) -> Result<(), LogError> {
+    /// Returns whether the folder is new. Its name is synced when something in it must last.
+    async fn create_dir(&self) -> Result<bool, LogError> {
         let created = async {
-            if fs::exists(&self.dir).await? {
-                return Ok(());
+            let new = !fs::exists(&self.dir).await?;
+            if new {
+                fs::create_dir_all(&self.dir).await?;
             }
-            fs::create_dir_all(&self.dir).await?;
-            match self.dir.parent() {
-                Some(parent) => fs::sync_dir(parent).await,
-                None => Ok(()),
-            }
+            Ok(new)
         };
         created.await.map_err(|error| self.fail("creating the folder of a partition", error))
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use reactor::fs;
 
-use crate::checkpoints::{LOG_START_OFFSETS, write_own_offset};
+use crate::checkpoints::{LOG_START_OFFSETS, encode_own_offset};
 use crate::core::{Core, State};
 use crate::error::LogError;
 use crate::files;
@@ -73,7 +73,8 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
     }
     // A start beyond what a crash would leave of the log must not outlive the crash.
     core.written(to).await?;
-    write_own_offset(&core.dir(), LOG_START_OFFSETS, to)
+    let dir = core.dir();
+    fs::write_atomic(&dir.join(LOG_START_OFFSETS), encode_own_offset(&dir, to))
         .await
         .map_err(|error| core.storage_error("writing the start of the log", error))?;
     {
@@ -197,9 +198,7 @@ async fn keep_end(core: &Rc<Core>) -> Result<(), LogError> {
     };
     if let Some(base) = missing {
         files::for_appending(core, base).await?;
-        fs::sync_dir(&core.dir())
-            .await
-            .map_err(|error| core.storage_error("syncing the folder of a segment", error))?;
+        files::sync_names(core).await?;
     }
     Ok(())
 }
