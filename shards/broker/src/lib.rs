@@ -1,1 +1,83 @@
-//! One shard: listener, connections, one file per API, wiring of the rooms below.
+//! One shard of the broker: listener, connections, one file per API, and the wiring of the rooms
+//! below (reactor, wire, log, meta).
+//!
+//! A shard lives on one core and owns everything it touches; other shards are reached through the
+//! mesh, with the messages of [`ShardMessage`] and nothing else. No file here names a socket, a
+//! file or a clock of the operating system: that is the reactor's business.
+
+mod api;
+mod background;
+mod boot;
+mod changes;
+mod connection;
+mod control;
+mod controller;
+mod disk;
+mod errors;
+mod fetch_session;
+mod frame_reader;
+mod listener;
+mod mesh;
+mod metadata_log;
+mod partition;
+mod partitions;
+mod pump;
+mod reply;
+mod settings;
+mod shard;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use meta::config::{BrokerConfig, StaticConfig};
+use reactor::Mesh;
+
+pub use api::{ApiSupport, api_table};
+pub use boot::run;
+pub use mesh::{MESH_CAPACITY, ShardMessage};
+
+/// Everything a shard is given when it starts.
+pub struct ShardStart {
+    /// This shard's number, from 0.
+    pub shard: u16,
+    /// Shards of this host.
+    pub shards: u16,
+    pub broker_id: i32,
+    /// 22 characters of URL-safe base64.
+    pub cluster_id: String,
+    /// This shard's own address.
+    pub listen: SocketAddr,
+    /// Host and port that clients are told, of every shard in order.
+    pub advertised: Vec<(String, u16)>,
+    /// Formatted and locked by the process.
+    pub data_dirs: Vec<PathBuf>,
+    pub config: Arc<BrokerConfig>,
+    pub static_config: Arc<StaticConfig>,
+    /// Memory for all shards together, in bytes.
+    pub memory_bytes: usize,
+    pub mesh: Mesh<ShardMessage>,
+    /// Called on shard 0 when every shard serves.
+    pub ready: Box<dyn FnOnce() + Send>,
+}
+
+/// Why a shard could not start or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("data directory {dir}: {source}")]
+    DataDir { dir: PathBuf, source: std::io::Error },
+    #[error("metadata log: {0}")]
+    MetadataLog(String),
+    #[error("metadata: {0}")]
+    Metadata(#[from] meta::MetaError),
+    #[error(transparent)]
+    Log(#[from] log::LogError),
+    #[error(transparent)]
+    Read(#[from] log::ReadError),
+    #[error("cannot listen for SIGTERM and SIGINT: {0}")]
+    Signals(std::io::Error),
+    #[error("another shard of this process has ended")]
+    MeshClosed,
+}

@@ -1,0 +1,359 @@
+//! Fetch (1): whole batches from the tail cache or the disk, waiting for data where there is none.
+//!
+//! Every round is planned in one go without awaiting: the visible ends are read, the plans made and
+//! the listeners for the next change registered, so that nothing can slip in between. Only then
+//! the reads are executed, on owned handles. Record bytes go out as they are stored.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use log::ReadPlan;
+use wire::messages::fetch_request::FetchRequest;
+use wire::messages::fetch_response::{
+    EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
+    PartitionData,
+};
+use wire::{ErrorCode, Records, Uuid};
+
+use super::{Request, owned};
+use crate::fetch_session::{self, Context, Told, TopicRef, Wanted};
+use crate::partition::Partition;
+use crate::reply::Handled;
+use crate::shard::Shard;
+
+/// From this version on topics are named by id (KIP-516).
+const TOPIC_ID_VERSION: i16 = 13;
+const LEADER_HINT_VERSION: i16 = 12;
+const READ_COMMITTED: i8 = 1;
+/// A fetch never waits longer than this, whatever the client asks.
+const WAIT_MS_MAX: i32 = 10 * 60 * 1000;
+
+/// One partition of one round.
+struct Planned {
+    error: ErrorCode,
+    high_watermark: i64,
+    last_stable_offset: i64,
+    log_start_offset: i64,
+    diverging: Option<(i32, i64)>,
+    leader: Option<(i32, i32)>,
+    plan: Option<ReadPlan>,
+    bytes: usize,
+}
+
+impl Planned {
+    fn failed(error: ErrorCode) -> Self {
+        Planned {
+            error,
+            high_watermark: -1,
+            last_stable_offset: -1,
+            log_start_offset: -1,
+            diverging: None,
+            leader: None,
+            plan: None,
+            bytes: 0,
+        }
+    }
+}
+
+/// What bounds one answer.
+#[derive(Clone, Copy)]
+struct Limits {
+    bytes_max: usize,
+    bytes_min: usize,
+    read_committed: bool,
+}
+
+pub(crate) async fn handle(request: Request) -> Handled {
+    let shard = request.shard.clone();
+    let body: FetchRequest<'_> = request.body()?;
+    let (context, wanted) = match begin_session(&request, &body) {
+        Ok(begun) => begun,
+        Err(error) => return request.reply(&session_error(error)),
+    };
+    let limits = Limits {
+        bytes_max: (body.max_bytes.max(0) as usize).min(shard.config().fetch_max_bytes as usize),
+        bytes_min: body.min_bytes.max(0) as usize,
+        read_committed: body.isolation_level == READ_COMMITTED,
+    };
+    let wait = Duration::from_millis(body.max_wait_ms.clamp(0, WAIT_MS_MAX) as u64);
+    drop(body);
+    for partition in &wanted {
+        shard.wait_until_open(&partition.topic, partition.partition).await;
+    }
+    let planned = plan_or_wait(&shard, &wanted, limits, wait).await;
+    answer(&request, context, &wanted, planned, limits).await
+}
+
+fn begin_session(
+    request: &Request,
+    body: &FetchRequest<'_>,
+) -> Result<(Context, Vec<Wanted>), ErrorCode> {
+    let uses_topic_ids = request.version >= TOPIC_ID_VERSION;
+    let topic_ref = |name: &str, id: Uuid| {
+        if uses_topic_ids { TopicRef::Id(id) } else { TopicRef::Name(name.into()) }
+    };
+    let mut wanted = Vec::new();
+    for topic in body.topics.iter() {
+        let topic_ref = topic_ref(&topic.topic, topic.topic_id);
+        for partition in topic.partitions.iter() {
+            wanted.push(Wanted {
+                topic: topic_ref.clone(),
+                partition: partition.partition,
+                current_leader_epoch: partition.current_leader_epoch,
+                fetch_offset: partition.fetch_offset,
+                last_fetched_epoch: partition.last_fetched_epoch,
+                max_bytes: partition.partition_max_bytes,
+            });
+        }
+    }
+    let mut forgotten = Vec::new();
+    for topic in body.forgotten_topics_data.iter() {
+        let topic_ref = topic_ref(&topic.topic, topic.topic_id);
+        forgotten.extend(topic.partitions.iter().map(|index| (topic_ref.clone(), index)));
+    }
+    let mut random = reactor::random_u64;
+    let session = fetch_session::Request {
+        session_id: body.session_id,
+        epoch: body.session_epoch,
+        uses_topic_ids,
+        now_ms: reactor::wall_clock_ms(),
+        random: &mut random,
+    };
+    request.shard.fetch_sessions.borrow_mut().begin(session, wanted, forgotten)
+}
+
+fn session_error(error: ErrorCode) -> FetchResponse<'static> {
+    FetchResponse { error_code: error.code(), ..Default::default() }
+}
+
+/// Plans rounds until one is worth answering or the time is up.
+async fn plan_or_wait(
+    shard: &Rc<Shard>,
+    wanted: &[Wanted],
+    limits: Limits,
+    wait: Duration,
+) -> Vec<Planned> {
+    let deadline = reactor::now() + wait;
+    loop {
+        let planned = plan(shard, wanted, limits);
+        let bytes: usize = planned.iter().map(|p| p.bytes).sum();
+        let must_answer = planned.iter().any(|p| p.error != ErrorCode::None)
+            || planned.iter().any(|p| p.diverging.is_some());
+        if must_answer || bytes >= limits.bytes_min || wanted.is_empty() {
+            return planned;
+        }
+        if reactor::now() >= deadline {
+            return planned;
+        }
+        // Registered before anything else runs on this core: no change can be missed.
+        let changes = wanted.iter().filter_map(|w| shard.partition(&w.topic, w.partition).ok());
+        let changed = AnyOf(changes.map(change).collect());
+        drop(planned);
+        let left = deadline - reactor::now();
+        if reactor::timeout(left, changed).await.is_err() {
+            return plan(shard, wanted, limits);
+        }
+    }
+}
+
+type Change = Pin<Box<dyn Future<Output = ()>>>;
+
+fn change(partition: Rc<Partition>) -> Change {
+    Box::pin(async move { partition.changed().await })
+}
+
+/// Ready when any of its futures is.
+struct AnyOf(Vec<Change>);
+
+impl Future for AnyOf {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<()> {
+        let mut ready = false;
+        for change in &mut self.0 {
+            ready |= change.as_mut().poll(context).is_ready();
+        }
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+fn plan(shard: &Rc<Shard>, wanted: &[Wanted], limits: Limits) -> Vec<Planned> {
+    let mut taken = 0;
+    wanted
+        .iter()
+        .map(|wanted| {
+            let planned = plan_partition(shard, wanted, limits, taken);
+            taken += planned.bytes;
+            planned
+        })
+        .collect()
+}
+
+fn plan_partition(shard: &Shard, wanted: &Wanted, limits: Limits, taken: usize) -> Planned {
+    let partition = match shard.partition(&wanted.topic, wanted.partition) {
+        Ok(partition) => partition,
+        Err(not_here) => {
+            let leader = not_here.leader.map(|leader| (leader.node_id, leader.epoch));
+            return Planned { leader, ..Planned::failed(not_here.error) };
+        }
+    };
+    if let Err(error) = partition.check_leader_epoch(wanted.current_leader_epoch) {
+        let leader = Some((shard.node_id(), partition.leader_epoch()));
+        return Planned { leader, ..Planned::failed(error) };
+    }
+    let high_watermark = partition.high_watermark();
+    let last_stable_offset = partition.last_stable_offset();
+    let mut planned = Planned {
+        error: ErrorCode::None,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset: partition.log.log_start_offset(),
+        diverging: None,
+        leader: None,
+        plan: None,
+        bytes: 0,
+    };
+    match partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset) {
+        Ok(None) => {}
+        Ok(diverging) => return Planned { diverging, ..planned },
+        Err(error) => return Planned::failed(error),
+    }
+    let upper = if limits.read_committed { last_stable_offset } else { high_watermark };
+    let room = limits.bytes_max.saturating_sub(taken).min(wanted.max_bytes.max(0) as usize);
+    if taken > 0 && room == 0 {
+        return planned;
+    }
+    match partition.log.plan_read(wanted.fetch_offset, upper, room, taken == 0) {
+        Ok(plan) => {
+            planned.bytes = plan.len_hint();
+            planned.plan = Some(plan);
+            planned
+        }
+        Err(error) => {
+            let log_start_offset = planned.log_start_offset;
+            Planned { log_start_offset, ..Planned::failed(crate::errors::of_read(&error)) }
+        }
+    }
+}
+
+async fn answer(
+    request: &Request,
+    context: Context,
+    wanted: &[Wanted],
+    planned: Vec<Planned>,
+    limits: Limits,
+) -> Handled {
+    let mut topics: Vec<(TopicRef, Vec<PartitionData<'static>>)> = Vec::new();
+    let mut pieces: Vec<Vec<Bytes>> = Vec::new();
+    let mut leaders: Vec<i32> = Vec::new();
+    for (wanted, mut planned) in wanted.iter().zip(planned) {
+        let records = read(&mut planned).await;
+        let has_data = !records.is_empty();
+        let told = Told {
+            high_watermark: planned.high_watermark,
+            log_start_offset: planned.log_start_offset,
+            has_data,
+            must_answer: planned.error != ErrorCode::None || planned.diverging.is_some(),
+        };
+        let mut sessions = request.shard.fetch_sessions.borrow_mut();
+        if !sessions.tell(context, &wanted.topic, wanted.partition, told) {
+            continue;
+        }
+        drop(sessions);
+        if let Some((leader, _)) = planned.leader
+            && !leaders.contains(&leader)
+        {
+            leaders.push(leader);
+        }
+        let data = partition_data(request.version, wanted, &planned, &records, limits);
+        if has_data {
+            pieces.push(records);
+        }
+        match topics.last_mut() {
+            Some((topic, partitions)) if *topic == wanted.topic => partitions.push(data),
+            _ => topics.push((wanted.topic.clone(), vec![data])),
+        }
+    }
+    let response = FetchResponse {
+        session_id: context.session_id(),
+        responses: topics.into_iter().map(topic_response).collect::<Vec<_>>().into(),
+        node_endpoints: endpoints(&request.shard, &leaders).into(),
+        ..Default::default()
+    };
+    request.reply_with_records(&response, pieces)
+}
+
+/// Executes a plan; a read that fails becomes the partition's error.
+async fn read(planned: &mut Planned) -> Vec<Bytes> {
+    let Some(plan) = planned.plan.take() else { return Vec::new() };
+    if planned.bytes == 0 {
+        return Vec::new();
+    }
+    match plan.execute().await {
+        Ok(records) => records,
+        Err(error) => {
+            planned.error = crate::errors::of_log(&error);
+            Vec::new()
+        }
+    }
+}
+
+fn partition_data(
+    version: i16,
+    wanted: &Wanted,
+    planned: &Planned,
+    records: &[Bytes],
+    limits: Limits,
+) -> PartitionData<'static> {
+    let mut data = PartitionData {
+        partition_index: wanted.partition,
+        error_code: planned.error.code(),
+        high_watermark: planned.high_watermark,
+        last_stable_offset: planned.last_stable_offset,
+        log_start_offset: planned.log_start_offset,
+        aborted_transactions: limits.read_committed.then(|| Vec::new().into()),
+        records: Some(match records.iter().map(Bytes::len).sum() {
+            0 => Records::Borrowed(&[]),
+            bytes => Records::Detached(bytes),
+        }),
+        ..Default::default()
+    };
+    if let Some((epoch, end_offset)) = planned.diverging {
+        data.diverging_epoch = EpochEndOffset { epoch, end_offset };
+    }
+    if let Some((leader_id, leader_epoch)) = planned.leader
+        && version >= LEADER_HINT_VERSION
+    {
+        data.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
+    }
+    data
+}
+
+fn topic_response(
+    (topic, partitions): (TopicRef, Vec<PartitionData<'static>>),
+) -> FetchableTopicResponse<'static> {
+    let mut response =
+        FetchableTopicResponse { partitions: partitions.into(), ..Default::default() };
+    match topic {
+        TopicRef::Name(name) => response.topic = owned(&name),
+        TopicRef::Id(id) => response.topic_id = id,
+    }
+    response
+}
+
+fn endpoints(shard: &Shard, leaders: &[i32]) -> Vec<NodeEndpoint<'static>> {
+    leaders
+        .iter()
+        .filter_map(|node_id| shard.endpoint(*node_id))
+        .map(|node| NodeEndpoint {
+            node_id: node.node_id,
+            host: owned(&node.host),
+            port: node.port.into(),
+            rack: None,
+        })
+        .collect()
+}

@@ -1,0 +1,112 @@
+//! FindCoordinator (10): which shard node a group, transaction or share key belongs to.
+//!
+//! Answers in shard nodes: the key's partition of the internal topic names its shard. While no
+//! internal topic exists yet, the partition's number modulo the shards does.
+
+use wire::hash;
+use wire::messages::find_coordinator_request::FindCoordinatorRequest;
+use wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
+use wire::{ErrorCode, Uuid};
+
+use super::{Request, owned};
+use crate::reply::Handled;
+use crate::shard::Endpoint;
+
+/// From this version on many keys are asked at once.
+const BATCH_VERSION: i16 = 4;
+const KEY_TYPE_GROUP: i8 = 0;
+const KEY_TYPE_TRANSACTION: i8 = 1;
+const KEY_TYPE_SHARE: i8 = 2;
+/// Partitions of each internal topic (Kafka's default for all of them).
+const COORDINATOR_PARTITIONS: i32 = 50;
+
+pub(crate) async fn handle(request: Request) -> Handled {
+    let body: FindCoordinatorRequest<'_> = request.body()?;
+    if request.version >= BATCH_VERSION {
+        let coordinators: Vec<Coordinator<'_>> = body
+            .coordinator_keys
+            .iter()
+            .map(|key| match find(&request, body.key_type, &key) {
+                Ok(node) => Coordinator {
+                    node_id: node.node_id,
+                    host: owned(&node.host),
+                    port: node.port.into(),
+                    key,
+                    ..Default::default()
+                },
+                Err((error, message)) => Coordinator {
+                    node_id: -1,
+                    port: -1,
+                    error_code: error.code(),
+                    error_message: Some(message.into()),
+                    key,
+                    ..Default::default()
+                },
+            })
+            .collect();
+        let response =
+            FindCoordinatorResponse { coordinators: coordinators.into(), ..Default::default() };
+        return request.reply(&response);
+    }
+    let response = match find(&request, body.key_type, &body.key) {
+        Ok(node) => FindCoordinatorResponse {
+            node_id: node.node_id,
+            host: owned(&node.host),
+            port: node.port.into(),
+            ..Default::default()
+        },
+        Err((error, message)) => FindCoordinatorResponse {
+            error_code: error.code(),
+            error_message: Some(message.into()),
+            node_id: -1,
+            port: -1,
+            ..Default::default()
+        },
+    };
+    request.reply(&response)
+}
+
+fn find(request: &Request, key_type: i8, key: &str) -> Result<Endpoint, (ErrorCode, &'static str)> {
+    let topic = match key_type {
+        KEY_TYPE_GROUP => "__consumer_offsets",
+        KEY_TYPE_TRANSACTION => "__transaction_state",
+        KEY_TYPE_SHARE if is_share_key(key) => "__share_group_state",
+        KEY_TYPE_SHARE => {
+            return Err((ErrorCode::InvalidRequest, "a share key is group:topic-id:partition"));
+        }
+        _ => return Err((ErrorCode::InvalidRequest, "unknown coordinator key type")),
+    };
+    let partition = hash::coordinator_partition(key, COORDINATOR_PARTITIONS);
+    let nodes = request.shard.endpoints();
+    let by_number = || {
+        let count = nodes.len().max(1);
+        nodes.get(partition as usize % count).cloned()
+    };
+    let leader = request.shard.leader_of(topic, partition);
+    leader
+        .and_then(|node_id| request.shard.endpoint(node_id))
+        .or_else(by_number)
+        .ok_or((ErrorCode::CoordinatorNotAvailable, "no broker node is known yet"))
+}
+
+fn is_share_key(key: &str) -> bool {
+    let mut parts = key.rsplitn(3, ':');
+    let partition = parts.next().is_some_and(|p| p.parse::<u32>().is_ok());
+    let topic_id = parts.next().is_some_and(|id| id.parse::<Uuid>().is_ok());
+    partition && topic_id && parts.next().is_some_and(|group| !group.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_keys_name_group_topic_and_partition() {
+        assert!(is_share_key("group:AAAAAAAAAAAAAAAAAAAAAQ:3"));
+        assert!(is_share_key("a:b:AAAAAAAAAAAAAAAAAAAAAQ:0"), "a group may hold colons");
+        assert!(!is_share_key(":AAAAAAAAAAAAAAAAAAAAAQ:0"));
+        assert!(!is_share_key("group:AAAAAAAAAAAAAAAAAAAAAQ"));
+        assert!(!is_share_key("group:topic:0"));
+        assert!(!is_share_key("group:AAAAAAAAAAAAAAAAAAAAAQ:-1"));
+    }
+}

@@ -1,0 +1,167 @@
+//! Metadata (3): the shard nodes, and which of them leads each partition. Creates a topic that a
+//! client asks for by name where both the client and the broker allow it.
+
+use wire::messages::metadata_request::MetadataRequest;
+use wire::messages::metadata_response::{
+    MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use wire::{ErrorCode, Uuid};
+
+use super::{Request, owned};
+use crate::control::ControlRequest;
+use crate::reply::Handled;
+use crate::shard::Shard;
+
+/// In version 0 an empty list asks for every topic; later null does.
+const NULL_MEANS_ALL_VERSION: i16 = 1;
+/// From this version on an answer may leave the name out (a topic asked by an unknown id).
+const NULL_NAME_VERSION: i16 = 12;
+
+/// One topic as the client asked for it.
+enum Asked {
+    Name(String),
+    Id(Uuid),
+}
+
+pub(crate) async fn handle(request: Request) -> Handled {
+    let body: MetadataRequest<'_> = request.body()?;
+    let asked: Option<Vec<Asked>> = body.topics.as_ref().map(|topics| {
+        let asked = topics.iter().map(|topic| match topic.name {
+            Some(name) => Asked::Name(name.into_owned()),
+            None => Asked::Id(topic.topic_id),
+        });
+        asked.collect()
+    });
+    let wants_all =
+        asked.as_ref().is_none_or(|a| a.is_empty() && request.version < NULL_MEANS_ALL_VERSION);
+    let may_create = body.allow_auto_topic_creation;
+    drop(body);
+    let shard = &request.shard;
+    let topics = if wants_all {
+        every_topic(shard)
+    } else {
+        let asked = asked.unwrap_or_default();
+        let created = if may_create { create_missing(shard, &asked).await } else { Vec::new() };
+        asked.iter().map(|one| named_topic(shard, &request, one, &created)).collect()
+    };
+    let brokers: Vec<MetadataResponseBroker<'_>> = shard
+        .endpoints()
+        .into_iter()
+        .map(|node| MetadataResponseBroker {
+            node_id: node.node_id,
+            host: node.host.to_string().into(),
+            port: node.port.into(),
+            rack: node.rack.map(|rack| rack.to_string().into()),
+        })
+        .collect();
+    request.reply(&MetadataResponse {
+        brokers: brokers.into(),
+        cluster_id: Some(owned(shard.cluster_id())),
+        controller_id: shard.controller_node_id(),
+        topics: topics.into(),
+        ..Default::default()
+    })
+}
+
+fn every_topic(shard: &Shard) -> Vec<MetadataResponseTopic<'static>> {
+    let image = shard.image();
+    image.topics().map(|topic| described(shard, topic)).collect()
+}
+
+fn named_topic(
+    shard: &Shard,
+    request: &Request,
+    asked: &Asked,
+    created: &[(String, ErrorCode)],
+) -> MetadataResponseTopic<'static> {
+    let image = shard.image();
+    let mut missing = MetadataResponseTopic::default();
+    match asked {
+        Asked::Name(name) => {
+            if let Some(topic) = image.topic_by_name(name) {
+                return described(shard, topic);
+            }
+            let failed = created.iter().find(|(topic, _)| topic == name).map(|(_, error)| *error);
+            let error = failed.unwrap_or(match meta::controller::topic_name_problem(name) {
+                None => ErrorCode::UnknownTopicOrPartition,
+                Some(_) => ErrorCode::InvalidTopicException,
+            });
+            missing.error_code = error.code();
+            missing.name = Some(owned(name));
+        }
+        Asked::Id(id) => {
+            if let Some(topic) = image.topic_by_id(*id) {
+                return described(shard, topic);
+            }
+            missing.error_code = ErrorCode::UnknownTopicId.code();
+            missing.topic_id = *id;
+            missing.name = (request.version < NULL_NAME_VERSION).then(|| owned(""));
+        }
+    }
+    missing
+}
+
+/// Creates the named topics that do not exist, with the broker's defaults. Returns what could not
+/// be created and why.
+async fn create_missing(shard: &Shard, asked: &[Asked]) -> Vec<(String, ErrorCode)> {
+    if !shard.config().auto_create_topics {
+        return Vec::new();
+    }
+    let missing: Vec<String> = {
+        let image = shard.image();
+        asked
+            .iter()
+            .filter_map(|one| match one {
+                Asked::Name(name) if image.topic_by_name(name).is_none() => Some(name.clone()),
+                Asked::Name(_) | Asked::Id(_) => None,
+            })
+            .collect()
+    };
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let request = ControlRequest::AutoCreate { names: missing.clone() };
+    match shard.control(request).await.created() {
+        Ok(outcomes) => outcomes
+            .into_iter()
+            .filter_map(|(name, outcome)| outcome.err().map(|failure| (name, failure.code)))
+            .collect(),
+        Err(failure) => missing.into_iter().map(|name| (name, failure.code)).collect(),
+    }
+}
+
+fn described(shard: &Shard, topic: &meta::Topic) -> MetadataResponseTopic<'static> {
+    let partitions: Vec<MetadataResponsePartition<'_>> = (0i32..)
+        .zip(&topic.partitions)
+        .map(|(index, partition)| MetadataResponsePartition {
+            error_code: leader_error(partition).code(),
+            partition_index: index,
+            leader_id: partition.leader.0,
+            leader_epoch: partition.leader_epoch,
+            replica_nodes: node_ids(&partition.replicas).into(),
+            isr_nodes: node_ids(&partition.isr).into(),
+            offline_replicas: shard.offline_replicas(&partition.replicas).into(),
+        })
+        .collect();
+    MetadataResponseTopic {
+        error_code: ErrorCode::None.code(),
+        name: Some(owned(&topic.name)),
+        topic_id: topic.id,
+        is_internal: meta::controller::is_internal(&topic.name),
+        partitions: partitions.into(),
+        ..Default::default()
+    }
+}
+
+/// Clients look again where a partition has no leader for the time being.
+pub(crate) fn leader_error(partition: &meta::Partition) -> ErrorCode {
+    if partition.leader == meta::NO_LEADER {
+        ErrorCode::LeaderNotAvailable
+    } else {
+        ErrorCode::None
+    }
+}
+
+pub(crate) fn node_ids(nodes: &[meta::NodeId]) -> Vec<i32> {
+    nodes.iter().map(|node| node.0).collect()
+}

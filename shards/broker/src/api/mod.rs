@@ -1,0 +1,195 @@
+//! The Kafka APIs of a shard: which versions it speaks, and the way from a frame to its handler.
+//!
+//! One file an API (or a pair that belongs together). The table below is the only place that says
+//! what is supported: ApiVersions answers from it, requests are checked against it and
+//! `docs/protocol.md` is generated from it.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
+use wire::frame::{self, RequestHeader};
+use wire::{ApiKey, Message, Reader};
+
+use crate::reply::{Close, Handled, Pending, Reply};
+use crate::shard::Shard;
+
+mod alter_configs;
+mod api_versions;
+mod create_partitions;
+mod create_topics;
+mod delete_records;
+mod delete_topics;
+mod describe_cluster;
+mod describe_configs;
+mod describe_log_dirs;
+mod describe_topic_partitions;
+mod fetch;
+mod find_coordinator;
+mod init_producer_id;
+mod list_config_resources;
+mod list_offsets;
+mod list_partition_reassignments;
+mod metadata;
+mod offset_for_leader_epoch;
+pub(crate) mod produce;
+
+/// One API and the versions that work.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiSupport {
+    pub key: ApiKey,
+    pub min: i16,
+    pub max: i16,
+    /// What ApiVersions says the lowest version is: librdkafka before 2.11 switches compression
+    /// off unless it sees Produce 0 there (KAFKA-18659), though versions 0 to 2 are refused.
+    pub advertised_min: i16,
+}
+
+const fn api(key: ApiKey, min: i16, max: i16) -> ApiSupport {
+    ApiSupport { key, min, max, advertised_min: min }
+}
+
+static TABLE: [ApiSupport; 20] = [
+    ApiSupport { key: ApiKey::Produce, min: 3, max: 13, advertised_min: 0 },
+    api(ApiKey::Fetch, 4, 18),
+    api(ApiKey::ListOffsets, 1, 11),
+    api(ApiKey::Metadata, 0, 13),
+    api(ApiKey::FindCoordinator, 0, 6),
+    api(ApiKey::ApiVersions, 0, 5),
+    api(ApiKey::CreateTopics, 2, 7),
+    api(ApiKey::DeleteTopics, 1, 6),
+    api(ApiKey::DeleteRecords, 0, 2),
+    api(ApiKey::InitProducerId, 0, 5),
+    api(ApiKey::OffsetForLeaderEpoch, 2, 4),
+    api(ApiKey::DescribeConfigs, 1, 4),
+    api(ApiKey::AlterConfigs, 0, 2),
+    api(ApiKey::DescribeLogDirs, 1, 5),
+    api(ApiKey::CreatePartitions, 0, 3),
+    api(ApiKey::IncrementalAlterConfigs, 0, 1),
+    api(ApiKey::ListPartitionReassignments, 0, 0),
+    api(ApiKey::DescribeCluster, 0, 2),
+    api(ApiKey::ListConfigResources, 0, 1),
+    api(ApiKey::DescribeTopicPartitions, 0, 0),
+];
+
+/// Every API that a shard serves.
+pub fn api_table() -> &'static [ApiSupport] {
+    &TABLE
+}
+
+fn support(key: ApiKey) -> Option<&'static ApiSupport> {
+    TABLE.iter().find(|support| support.key == key)
+}
+
+/// A request whose header was understood; its body is decoded by the handler, from the frame.
+pub(crate) struct Request {
+    pub shard: Rc<Shard>,
+    pub api: ApiKey,
+    pub version: i16,
+    pub correlation_id: i32,
+    /// False for an ApiVersions request of a version that is not served.
+    pub version_is_supported: bool,
+    frame: Bytes,
+    body_at: usize,
+}
+
+impl Request {
+    /// Reads the header and checks api and version against the table.
+    ///
+    /// # Errors
+    /// The connection has to close: the header is malformed, or the api or its version is not
+    /// served (only ApiVersions has an answer for that case).
+    pub fn parse(shard: Rc<Shard>, frame: Bytes) -> Result<Self, Close> {
+        let mut reader = Reader::new(&frame);
+        let header: RequestHeader<'_> = frame::decode_request_header(&mut reader)?;
+        let (api_key, version) = (header.api_key, header.api_version);
+        let correlation_id = header.correlation_id;
+        let unsupported = Close::Unsupported { api_key, api_version: version };
+        let Some(api) = ApiKey::from_code(api_key) else { return Err(unsupported) };
+        let Some(support) = support(api) else { return Err(unsupported) };
+        // Versions under the floor of an advertised range are refused by the handler itself.
+        let version_is_supported = (support.min..=support.max).contains(&version);
+        if !version_is_supported && api != ApiKey::ApiVersions {
+            return Err(unsupported);
+        }
+        let body_at = frame.len() - reader.remaining();
+        Ok(Request { shard, api, version, correlation_id, version_is_supported, frame, body_at })
+    }
+
+    /// Decodes the body; it borrows from the frame.
+    pub fn body<'a, M: Message<'a>>(&'a self) -> Result<M, Close> {
+        let bytes = self.frame.get(self.body_at..).unwrap_or_default();
+        Ok(M::decode(&mut Reader::new(bytes), self.version)?)
+    }
+
+    /// Encodes the response.
+    pub fn reply<'a, M: Message<'a>>(&self, response: &M) -> Handled {
+        self.reply_with_records(response, Vec::new())
+    }
+
+    /// Encodes a response whose `Records::Detached` fields are sent as the given pieces, in order.
+    pub fn reply_with_records<'a, M: Message<'a>>(
+        &self,
+        response: &M,
+        records: Vec<Vec<Bytes>>,
+    ) -> Handled {
+        let mut writer = frame::begin_response(self.api, self.version, self.correlation_id);
+        response.encode(&mut writer, self.version)?;
+        let output = frame::finish_response(writer);
+        let mut rest: Bytes = output.bytes.into();
+        if records.is_empty() {
+            return Ok(Reply::Send(smallvec![rest]));
+        }
+        let mut pieces: SmallVec<[Bytes; 4]> = SmallVec::new();
+        let mut taken = 0;
+        for (splice, records) in output.splices.iter().zip(records) {
+            assert_eq!(splice.len, records.iter().map(Bytes::len).sum::<usize>());
+            pieces.push(rest.split_to(splice.at - taken));
+            taken = splice.at;
+            pieces.extend(records);
+        }
+        if !rest.is_empty() {
+            pieces.push(rest);
+        }
+        Ok(Reply::Send(pieces))
+    }
+}
+
+/// Takes a request in, in the order of arrival. A produce is appended before this returns;
+/// everything else takes effect when its turn to answer comes.
+pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
+    macro_rules! later {
+        ($handler:path) => {
+            Ok(Pending::Later(Box::pin($handler(request))))
+        };
+    }
+    match request.api {
+        ApiKey::Produce => produce::take(request).await,
+        ApiKey::Fetch => later!(fetch::handle),
+        ApiKey::ListOffsets => later!(list_offsets::handle),
+        ApiKey::Metadata => later!(metadata::handle),
+        ApiKey::FindCoordinator => later!(find_coordinator::handle),
+        ApiKey::ApiVersions => Ok(Pending::Ready(api_versions::handle(&request))),
+        ApiKey::CreateTopics => later!(create_topics::handle),
+        ApiKey::DeleteTopics => later!(delete_topics::handle),
+        ApiKey::DeleteRecords => later!(delete_records::handle),
+        ApiKey::InitProducerId => later!(init_producer_id::handle),
+        ApiKey::OffsetForLeaderEpoch => later!(offset_for_leader_epoch::handle),
+        ApiKey::DescribeConfigs => later!(describe_configs::handle),
+        ApiKey::AlterConfigs => later!(alter_configs::handle_replace),
+        ApiKey::IncrementalAlterConfigs => later!(alter_configs::handle_incremental),
+        ApiKey::DescribeLogDirs => later!(describe_log_dirs::handle),
+        ApiKey::CreatePartitions => later!(create_partitions::handle),
+        ApiKey::ListPartitionReassignments => later!(list_partition_reassignments::handle),
+        ApiKey::DescribeCluster => later!(describe_cluster::handle),
+        ApiKey::ListConfigResources => later!(list_config_resources::handle),
+        ApiKey::DescribeTopicPartitions => later!(describe_topic_partitions::handle),
+        _ => Err(Close::Unsupported { api_key: request.api.code(), api_version: request.version }),
+    }
+}
+
+/// A name in a response that was copied out of the frame or the image.
+pub(crate) fn owned(text: &str) -> Cow<'static, str> {
+    Cow::Owned(text.to_owned())
+}

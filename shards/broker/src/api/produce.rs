@@ -1,0 +1,302 @@
+//! Produce (0): validate, append, acknowledge when the record is as durable as its topic promises.
+//!
+//! Two steps, so that one connection's requests overlap without losing their order: `take` appends
+//! while the request is read (one copy, from the frame to the log's tail); `finish` waits for the
+//! device and answers. Partitions of a request succeed or fail on their own.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::rc::Rc;
+
+use log::AppendError;
+use smallvec::SmallVec;
+use wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use wire::messages::produce_response::{
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse,
+    ProduceResponse, TopicProduceResponse,
+};
+use wire::records::BatchView;
+use wire::records::validate::{Rejection, validate};
+use wire::{ErrorCode, Records};
+
+use super::{Request, owned};
+use crate::fetch_session::TopicRef;
+use crate::partition::Partition;
+use crate::reply::{Close, Handled, Pending, Reply};
+use crate::shard::NotHere;
+
+/// From this version on a NOT_LEADER answer names the leader (KIP-951).
+const LEADER_HINT_VERSION: i16 = 10;
+/// From this version on topics are named by id (KIP-516).
+const TOPIC_ID_VERSION: i16 = 13;
+
+/// What became of one partition of the request.
+struct Outcome {
+    partition: i32,
+    result: Result<Accepted, Refused>,
+}
+
+struct Accepted {
+    owner: Rc<Partition>,
+    base_offset: i64,
+    /// The acknowledgement waits until everything below this offset is durable.
+    next_offset: i64,
+    log_append_time_ms: i64,
+    log_start_offset: i64,
+}
+
+struct Refused {
+    error: ErrorCode,
+    message: Option<String>,
+    record_errors: Vec<(i32, String)>,
+    leader: Option<(i32, i32)>,
+}
+
+impl Refused {
+    fn code(error: ErrorCode) -> Self {
+        Refused { error, message: None, record_errors: Vec::new(), leader: None }
+    }
+
+    fn because(error: ErrorCode, message: String) -> Self {
+        Refused { message: Some(message), ..Refused::code(error) }
+    }
+}
+
+impl From<NotHere> for Refused {
+    fn from(not_here: NotHere) -> Self {
+        let leader = not_here.leader.map(|leader| (leader.node_id, leader.epoch));
+        Refused { leader, ..Refused::code(not_here.error) }
+    }
+}
+
+impl From<Rejection> for Refused {
+    fn from(rejection: Rejection) -> Self {
+        Refused {
+            error: rejection.error,
+            message: Some(rejection.message),
+            record_errors: rejection.record_errors,
+            leader: None,
+        }
+    }
+}
+
+/// A request whose batches are in the log; its reply waits for the device.
+pub(crate) struct ProducePending {
+    request: Request,
+    acks: i16,
+    /// In the order of the request's partitions.
+    outcomes: SmallVec<[Outcome; 1]>,
+    /// A broker that stops waits for these.
+    _waiting: Waiting,
+}
+
+/// Counts a produce whose acknowledgement is still to come.
+struct Waiting(Rc<Cell<usize>>);
+
+impl Waiting {
+    fn new(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Waiting(count.clone())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Appends every batch of the request.
+pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
+    let body: ProduceRequest<'_> = request.body()?;
+    let acks = body.acks;
+    let acks_are_known = (-1..=1).contains(&acks);
+    let mut outcomes: SmallVec<[Outcome; 1]> = SmallVec::new();
+    for topic in body.topic_data.iter() {
+        let topic_ref = topic_ref(&topic, request.version);
+        let first = outcomes.len();
+        for data in topic.partition_data.iter() {
+            let repeated = outcomes.iter().skip(first).any(|o| o.partition == data.index);
+            let result = if !acks_are_known {
+                Err(Refused::code(ErrorCode::InvalidRequiredAcks))
+            } else if body.transactional_id.is_some() {
+                let message = "transactions are not served by this broker yet".to_owned();
+                Err(Refused::because(ErrorCode::InvalidTxnState, message))
+            } else if repeated {
+                let message = "the request names this partition twice".to_owned();
+                Err(Refused::because(ErrorCode::InvalidRequest, message))
+            } else {
+                append(&request, &topic_ref, &data).await
+            };
+            outcomes.push(Outcome { partition: data.index, result });
+        }
+    }
+    drop(body);
+    let _waiting = Waiting::new(&request.shard.produces_waiting);
+    Ok(Pending::Produce(Box::new(ProducePending { request, acks, outcomes, _waiting })))
+}
+
+fn topic_ref(topic: &TopicProduceData<'_>, version: i16) -> TopicRef {
+    if version >= TOPIC_ID_VERSION {
+        TopicRef::Id(topic.topic_id)
+    } else {
+        TopicRef::Name(topic.name.as_ref().into())
+    }
+}
+
+async fn append(
+    request: &Request,
+    topic: &TopicRef,
+    data: &PartitionProduceData<'_>,
+) -> Result<Accepted, Refused> {
+    let shard = &request.shard;
+    let payload = match &data.records {
+        Some(Records::Borrowed(payload)) => *payload,
+        Some(Records::Owned(payload)) => payload.as_ref(),
+        // Null records are as wrong as no batch; detached ones exist in responses only.
+        Some(Records::Detached(_)) | None => &[],
+    };
+    let owner = match shard.partition(topic, data.index) {
+        Ok(owner) => owner,
+        Err(not_here) if not_here.is_opening() => {
+            shard.partition_when_open(topic, data.index).await?
+        }
+        Err(not_here) => return Err(not_here.into()),
+    };
+    if owner.is_internal {
+        return Err(Refused::code(ErrorCode::InvalidTopicException));
+    }
+    let now_ms = reactor::wall_clock_ms();
+    let rules = owner.produce_rules(request.version);
+    let validated = validate(payload, &rules, now_ms)?;
+    let log_append_time_ms = validated.log_append_time.unwrap_or(-1);
+    let batch = validated
+        .view()
+        .map_err(|error| Refused::because(ErrorCode::UnknownServerError, error.to_string()))?;
+    let (base_offset, next_offset, log_start_offset, log_append_time_ms) =
+        put(&owner, &batch, now_ms, log_append_time_ms).await?;
+    Ok(Accepted { owner, base_offset, next_offset, log_append_time_ms, log_start_offset })
+}
+
+/// Appends, waiting for memory where the log has none left: the client's socket is not read
+/// meanwhile, which is the back-pressure it sees.
+async fn put(
+    owner: &Rc<Partition>,
+    batch: &BatchView<'_>,
+    now_ms: i64,
+    log_append_time_ms: i64,
+) -> Result<(i64, i64, i64, i64), Refused> {
+    loop {
+        match owner.log.append(batch, owner.leader_epoch(), now_ms) {
+            Ok(done) => {
+                // A repeated batch is answered with what its first arrival was given.
+                let time = if done.duplicate && log_append_time_ms >= 0 {
+                    done.max_timestamp
+                } else {
+                    log_append_time_ms
+                };
+                return Ok((done.base_offset, done.last_offset + 1, done.log_start_offset, time));
+            }
+            Err(AppendError::Full) => owner.log.room().await,
+            Err(error) => {
+                let code = crate::errors::of_append(&error);
+                return Err(Refused::because(code, error.to_string()));
+            }
+        }
+    }
+}
+
+impl ProducePending {
+    /// Waits for the promised durability and answers.
+    pub async fn finish(mut self) -> Handled {
+        if self.acks == 0 {
+            let failed = self.outcomes.iter().find_map(|o| o.result.as_ref().err());
+            return match failed {
+                Some(refused) => Err(Close::UnacknowledgedFailure(refused.error)),
+                None => Ok(Reply::Nothing),
+            };
+        }
+        for outcome in &mut self.outcomes {
+            if let Ok(accepted) = &outcome.result
+                && let Err(error) = accepted.owner.log.acknowledged(accepted.next_offset).await
+            {
+                let code = crate::errors::of_log(&error);
+                outcome.result = Err(Refused::because(code, error.to_string()));
+            }
+        }
+        self.answer()
+    }
+
+    fn answer(&self) -> Handled {
+        let body: ProduceRequest<'_> = self.request.body()?;
+        let mut outcomes = self.outcomes.iter();
+        let mut leaders: SmallVec<[i32; 2]> = SmallVec::new();
+        let mut responses = Vec::with_capacity(body.topic_data.len());
+        for topic in body.topic_data.iter() {
+            let count = topic.partition_data.len();
+            let partition_responses: Vec<_> =
+                outcomes.by_ref().take(count).map(|o| self.partition(o, &mut leaders)).collect();
+            responses.push(TopicProduceResponse {
+                name: topic.name,
+                topic_id: topic.topic_id,
+                partition_responses: partition_responses.into(),
+            });
+        }
+        let node_endpoints: Vec<NodeEndpoint<'_>> = leaders
+            .iter()
+            .filter_map(|node_id| self.request.shard.endpoint(*node_id))
+            .map(|node| NodeEndpoint {
+                node_id: node.node_id,
+                host: owned(&node.host),
+                port: node.port.into(),
+                rack: None,
+            })
+            .collect();
+        self.request.reply(&ProduceResponse {
+            responses: responses.into(),
+            throttle_time_ms: 0,
+            node_endpoints: node_endpoints.into(),
+        })
+    }
+
+    fn partition<'a>(
+        &self,
+        outcome: &'a Outcome,
+        leaders: &mut SmallVec<[i32; 2]>,
+    ) -> PartitionProduceResponse<'a> {
+        let mut response = PartitionProduceResponse {
+            index: outcome.partition,
+            base_offset: -1,
+            log_append_time_ms: -1,
+            log_start_offset: -1,
+            ..Default::default()
+        };
+        match &outcome.result {
+            Ok(accepted) => {
+                response.base_offset = accepted.base_offset;
+                response.log_append_time_ms = accepted.log_append_time_ms;
+                response.log_start_offset = accepted.log_start_offset;
+            }
+            Err(refused) => {
+                response.error_code = refused.error.code();
+                response.error_message = refused.message.as_deref().map(Cow::Borrowed);
+                let errors = refused.record_errors.iter().map(|(index, message)| {
+                    BatchIndexAndErrorMessage {
+                        batch_index: *index,
+                        batch_index_error_message: Some(Cow::Borrowed(message.as_str())),
+                    }
+                });
+                response.record_errors = errors.collect::<Vec<_>>().into();
+                if let Some((leader_id, leader_epoch)) = refused.leader
+                    && self.request.version >= LEADER_HINT_VERSION
+                {
+                    response.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
+                    if !leaders.contains(&leader_id) {
+                        leaders.push(leader_id);
+                    }
+                }
+            }
+        }
+        response
+    }
+}

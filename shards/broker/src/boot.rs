@@ -1,0 +1,218 @@
+//! The life of a shard: start, serve, stop.
+//!
+//! Shard 0 surveys the disks, opens the metadata log, registers the shard nodes and tells the
+//! others; each shard then opens its partitions and serves as they become ready. To stop, shard 0
+//! tells the others, waits until every log is closed, and marks the directories as clean.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use meta::controller::{Registration, Restart};
+use meta::{Delta, Endpoint, Image, NodeId};
+use reactor::sync::{Receiver, channel, oneshot};
+use reactor::{Either, Task, TcpListener, race, spawn};
+use tracing::info;
+use wire::Uuid;
+
+use crate::controller::{CONTROLLER_QUEUE, Controller, Progress};
+use crate::disk::{self, Checkpoints};
+use crate::mesh::{Boot, CheckpointEntry, ShardMessage};
+use crate::metadata_log::MetadataLog;
+use crate::pump::{self, Ends, Stopped};
+use crate::shard::{CONTROLLER_SHARD, Shard};
+use crate::{BrokerError, ShardStart, background, changes, listener};
+
+/// How long requests at hand may go on when the broker stops.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// The listener that every shard has.
+const LISTENER: &str = "PLAINTEXT";
+/// Kafka's code of that security protocol.
+const PLAIN_TEXT: i16 = 0;
+const STOP_POLL: Duration = Duration::from_millis(10);
+
+/// Serves until the process is asked to end; returns after a clean shutdown.
+///
+/// # Errors
+/// The shard could not start, or another shard of the process has ended.
+pub async fn run(start: ShardStart) -> Result<(), BrokerError> {
+    let address = start.listen;
+    let backlog = start.config.socket_listen_backlog;
+    let listener = TcpListener::bind(address, backlog)
+        .map_err(|source| BrokerError::Listen { address, source })?;
+    if usize::from(start.shard) == CONTROLLER_SHARD {
+        run_first(start, listener).await
+    } else {
+        run_other(start, listener).await
+    }
+}
+
+async fn run_other(start: ShardStart, listener: TcpListener) -> Result<(), BrokerError> {
+    let shard = Shard::new(start);
+    let (sender, receiver) = oneshot();
+    let ends = Ends { boot: Some(sender), ..Ends::default() };
+    let mut pump = spawn(pump::run(shard.clone(), ends));
+    let Ok(boot) = receiver.await else { return Err(BrokerError::MeshClosed) };
+    changes::boot(&shard, &boot);
+    let accepting = spawn(listener::accept(shard.clone(), listener));
+    background::start(&shard, None);
+    let applied = ShardMessage::Applied { offset: boot.image.offset() };
+    drop(boot);
+    send_first(&shard, applied).await?;
+    if let Either::Left(ended) = race(&mut pump, shard.stop_asked()).await {
+        return ended;
+    }
+    let (entries, clean) = stop(&shard, accepting).await;
+    send_first(&shard, ShardMessage::Stopped { entries, clean }).await
+}
+
+async fn send_first(shard: &Shard, message: ShardMessage) -> Result<(), BrokerError> {
+    shard.mesh.send(CONTROLLER_SHARD, message).await.map_err(|_| BrokerError::MeshClosed)
+}
+
+async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), BrokerError> {
+    let ready = std::mem::replace(&mut start.ready, Box::new(|| {}));
+    let registration = registration(&start);
+    let shard = Shard::new(start);
+    let (log, boot) = load(&shard, registration).await?;
+    let shards = shard.mesh.shards();
+    let progress = Rc::new(Progress::new(shards));
+    let checkpoints = Rc::new(Checkpoints::default());
+    let (stopped_sender, stopped) = channel(shards.max(1));
+    let ends = Ends {
+        boot: None,
+        progress: Some(progress.clone()),
+        checkpoints: Some(checkpoints.clone()),
+        stopped: Some(stopped_sender),
+    };
+    let mut pump = spawn(pump::run(shard.clone(), ends));
+    tell_others(&shard, || ShardMessage::Boot(boot.clone())).await?;
+    changes::boot(&shard, &boot);
+    let offset = boot.image.offset();
+    drop(boot);
+    let (queue, jobs) = channel(CONTROLLER_QUEUE);
+    shard.controller.replace(Some(queue));
+    let controller = Controller { shard: shard.clone(), log, progress: progress.clone() };
+    let controlling = spawn(controller.run(jobs));
+    if let Either::Left(ended) = race(&mut pump, progress.reached(offset)).await {
+        return ended;
+    }
+    let accepting = spawn(listener::accept(shard.clone(), listener));
+    background::start(&shard, Some(checkpoints.clone()));
+    ready();
+    match race(&mut pump, reactor::signal::termination()).await {
+        Either::Left(ended) => return ended,
+        Either::Right(Ok(signal)) => info!("{signal:?}: shutting down"),
+        Either::Right(Err(source)) => return Err(BrokerError::Signals(source)),
+    }
+    stop_all(&shard, accepting, controlling, stopped, checkpoints).await
+}
+
+/// What this host's shards register as.
+fn registration(start: &ShardStart) -> Registration {
+    let endpoint = |(host, port): &(String, u16)| Endpoint {
+        listener: LISTENER.to_owned(),
+        host: host.clone(),
+        port: *port,
+        protocol: PLAIN_TEXT,
+    };
+    let mut incarnation = [0; 16];
+    reactor::fill_random(&mut incarnation);
+    Registration {
+        broker_id: start.broker_id,
+        incarnation: Uuid(incarnation),
+        rack: start.config.rack.clone(),
+        shards: start.advertised.iter().map(|address| vec![endpoint(address)]).collect(),
+        // Known once the disks were looked at.
+        restart: Restart::Unclean,
+    }
+}
+
+/// Reads the metadata back, registers this host's shards and surveys its disks.
+async fn load(
+    shard: &Rc<Shard>,
+    mut registration: Registration,
+) -> Result<(MetadataLog, Arc<Boot>), BrokerError> {
+    let data_dirs = shard.data_dirs();
+    let (mut found, clean) = disk::survey(data_dirs).await?;
+    let Some(first_dir) = data_dirs.first() else {
+        return Err(BrokerError::MetadataLog("no data directory is configured".to_owned()));
+    };
+    let now_ms = reactor::wall_clock_ms();
+    let (log, records) = MetadataLog::open(&shard.log_shared, first_dir, now_ms).await?;
+    let mut image = Image::new(shard.cluster_id());
+    let replayed = Delta { base_offset: 0, records: records.into() };
+    image.apply_delta(&replayed)?;
+    registration.restart = if clean { Restart::Clean } else { Restart::Unclean };
+    register(shard, &mut image, &log, &registration).await?;
+    disk::set_strays_aside(data_dirs, &mut found, &image).await;
+    Ok((log, Arc::new(Boot { image, found })))
+}
+
+async fn register(
+    shard: &Rc<Shard>,
+    image: &mut Image,
+    log: &MetadataLog,
+    registration: &Registration,
+) -> Result<(), BrokerError> {
+    let decision = {
+        let config = shard.config();
+        let manager = meta::Controller {
+            image,
+            config: &config,
+            fixed: shard.static_config(),
+            node: NodeId(shard.node_id()),
+        };
+        manager.register_broker(registration)
+    };
+    if let Err(failure) = decision.outcome {
+        return Err(BrokerError::MetadataLog(failure.message));
+    }
+    let base_offset = log.commit(&decision.records, reactor::wall_clock_ms()).await?;
+    image.apply_delta(&Delta { base_offset, records: decision.records.into() })?;
+    Ok(())
+}
+
+async fn tell_others(shard: &Shard, message: impl Fn() -> ShardMessage) -> Result<(), BrokerError> {
+    for other in 1..shard.mesh.shards() {
+        shard.mesh.send(other, message()).await.map_err(|_| BrokerError::MeshClosed)?;
+    }
+    Ok(())
+}
+
+/// Stops serving: no new connections, requests at hand get a moment, then every log is closed.
+async fn stop(shard: &Rc<Shard>, accepting: Task<()>) -> (Vec<CheckpointEntry>, bool) {
+    shard.ask_to_stop();
+    drop(accepting);
+    let give_up = reactor::now() + STOP_GRACE;
+    while shard.produces_waiting.get() > 0 && reactor::now() < give_up {
+        reactor::sleep(STOP_POLL).await;
+    }
+    shard.connections.close_all();
+    shard.partitions.close_all().await
+}
+
+async fn stop_all(
+    shard: &Rc<Shard>,
+    accepting: Task<()>,
+    controlling: Task<MetadataLog>,
+    mut stopped: Receiver<Stopped>,
+    checkpoints: Rc<Checkpoints>,
+) -> Result<(), BrokerError> {
+    tell_others(shard, || ShardMessage::Stop).await?;
+    let (entries, mut clean) = stop(shard, accepting).await;
+    checkpoints.note(shard.id(), entries);
+    for number in 1..shard.mesh.shards() {
+        let Some((entries, others_clean)) = stopped.recv().await else { break };
+        checkpoints.note(number, entries);
+        clean &= others_clean;
+    }
+    checkpoints.write(shard.data_dirs()).await;
+    // Closes the controller's queue, which ends it once what is in it is done.
+    shard.controller.replace(None);
+    controlling.await.close().await?;
+    if clean {
+        disk::mark_clean(shard.data_dirs()).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! What a shard does when the metadata changes: opens, deletes, reconfigures its own partitions.
+
+use std::rc::Rc;
+
+use meta::config::{BrokerConfig, ResourceKind};
+use meta::{Changes, Delta, NodeId};
+use tracing::warn;
+use wire::Uuid;
+
+use crate::mesh::Boot;
+use crate::partitions::Assignment;
+use crate::shard::Shard;
+
+/// Applies a delta to the image and to the local logs. Returns once the deleted partitions'
+/// directories are out of the way; new partitions go on opening in the background.
+pub(crate) async fn apply(shard: &Rc<Shard>, delta: &Delta) {
+    let changes = match shard.change_image(|image| image.apply_delta(delta)) {
+        Ok(changes) => changes,
+        // The controller's image took the same records; the two can only differ by a fault of
+        // ours, and a shard that serves from a wrong image is worse than none.
+        Err(error) => panic!("metadata at offset {} cannot be applied: {error}", delta.base_offset),
+    };
+    reconfigure(shard, &changes);
+    for topic in &changes.deleted {
+        for index in (0i32..).take(topic.partitions.len()) {
+            shard.partitions.delete((topic.id, index)).await;
+        }
+    }
+    for (topic_id, index) in &changes.leadership {
+        lead_or_release(shard, *topic_id, *index).await;
+    }
+    open_all(shard, changes.created.iter().copied());
+}
+
+/// Takes over the metadata as it stands at start.
+pub(crate) fn boot(shard: &Rc<Shard>, boot: &Boot) {
+    shard.change_image(|image| *image = boot.image.clone());
+    shard.found.replace(boot.found.clone());
+    refresh_broker_config(shard);
+    let everything: Vec<(Uuid, i32)> = {
+        let image = shard.image();
+        let all = image
+            .topics()
+            .flat_map(|topic| (0i32..).take(topic.partitions.len()).map(|i| (topic.id, i)));
+        all.collect()
+    };
+    open_all(shard, everything.into_iter());
+}
+
+/// Opens those of the partitions that this shard leads.
+fn open_all(shard: &Rc<Shard>, partitions: impl Iterator<Item = (Uuid, i32)>) {
+    for (topic_id, index) in partitions {
+        if let Some(assignment) = assignment(shard, topic_id, index) {
+            shard.partitions.open(shard, assignment);
+        }
+    }
+}
+
+fn assignment(shard: &Rc<Shard>, topic_id: Uuid, index: i32) -> Option<Assignment> {
+    let image = shard.image();
+    let topic = image.topic_by_id(topic_id)?;
+    let state = topic.partition(index)?;
+    if state.leader != NodeId(shard.node_id()) {
+        return None;
+    }
+    let name: Rc<str> = Rc::from(topic.name.as_ref());
+    // What was found belongs to the topic of that time; a new topic starts afresh.
+    let found = shard.found.borrow_mut().remove(&log::partition_dir_name(&name, index));
+    Some(Assignment { topic_id, topic: name, index, leader_epoch: state.leader_epoch, found })
+}
+
+async fn lead_or_release(shard: &Rc<Shard>, topic_id: Uuid, index: i32) {
+    let here = shard.partitions.with_slot(&(topic_id, index), |slot| slot.is_some());
+    match (assignment(shard, topic_id, index), here) {
+        (Some(assignment), true) => {
+            let open = shard.open_partitions();
+            let same =
+                |p: &&Rc<crate::partition::Partition>| p.topic_id == topic_id && p.index == index;
+            if let Some(partition) = open.iter().find(same) {
+                partition.become_leader(assignment.leader_epoch);
+            }
+        }
+        (Some(assignment), false) => shard.partitions.open(shard, assignment),
+        (None, true) => shard.partitions.release((topic_id, index)).await,
+        (None, false) => {}
+    }
+}
+
+fn reconfigure(shard: &Rc<Shard>, changes: &Changes) {
+    if changes.configs.is_empty() {
+        return;
+    }
+    let broker_changed =
+        changes.configs.iter().any(|resource| resource.kind == ResourceKind::Broker);
+    if broker_changed {
+        refresh_broker_config(shard);
+    }
+    for partition in shard.open_partitions() {
+        let touched = changes.configs.iter().any(|resource| {
+            resource.kind == ResourceKind::Topic && *resource.name == *partition.topic
+        });
+        if touched || broker_changed {
+            partition.reconfigure(shard.topic_config(&partition.topic));
+        }
+    }
+}
+
+fn refresh_broker_config(shard: &Rc<Shard>) {
+    let resolved = {
+        let image = shard.image();
+        BrokerConfig::resolve(shard.layers(&image))
+    };
+    match resolved {
+        Ok(config) => shard.set_config(config),
+        // Checked when it was set; what cannot be read changes nothing.
+        Err(error) => warn!("keeping the broker configuration as it is: {error}"),
+    }
+}

@@ -1,0 +1,182 @@
+//! One client connection: requests in, replies out in request order, both bounded.
+//!
+//! Two tasks on the shard's core share it. The reader cuts frames and takes each request in: a
+//! produce is appended at once (its acknowledgement waits), anything else starts when its turn to
+//! answer has come. The writer finishes replies in order and sends what is ready in one vectored
+//! write. A client that does not read its replies stops being read itself.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use reactor::sync::{Permit, Receiver, Sender, channel};
+use reactor::{Instant, TcpStream};
+use tracing::{debug, info, warn};
+
+use crate::api;
+use crate::frame_reader::{FrameError, FrameReader};
+use crate::reply::{Close, Handled, Pending, Reply};
+use crate::shard::Shard;
+
+/// Requests of one connection that may wait for their reply; then its socket is not read.
+const PENDING_REPLIES_MAX: usize = 64;
+/// Ready replies are sent together up to about this many bytes or pieces.
+const SEND_BYTES_MAX: usize = 1024 * 1024;
+const SEND_PIECES_MAX: usize = 256;
+
+/// What the shard knows of an open connection (for idle closing and shutdown).
+pub(crate) struct ConnectionState {
+    pub stream: TcpStream,
+    pub peer: SocketAddr,
+    pub last_active: Cell<Instant>,
+    pub outstanding: Cell<usize>,
+}
+
+/// A request taken in, with the memory it holds until its reply has left.
+struct Queued {
+    pending: Pending,
+    permit: Permit,
+}
+
+/// Serves one client until it leaves, misbehaves or the shard stops.
+pub(crate) async fn serve(shard: Rc<Shard>, state: Rc<ConnectionState>) {
+    let (sender, receiver) = channel(PENDING_REPLIES_MAX);
+    let writer = reactor::spawn(write_replies(state.clone(), receiver));
+    let ended = read_requests(&shard, &state, &sender).await;
+    drop(sender);
+    let peer = state.peer;
+    match ended {
+        // The client left: whatever still waits (a long poll, say) has no reader any more.
+        Ok(()) | Err(ReadEnd::Frame(FrameError::Io(_) | FrameError::Truncated)) => drop(writer),
+        Err(ReadEnd::Frame(error @ FrameError::LooksLikeTls)) => {
+            info!(%peer, "closing connection: {error}");
+        }
+        Err(ReadEnd::Frame(error)) => warn!(%peer, "closing connection: {error}"),
+        Err(ReadEnd::Close(reason)) => {
+            debug!(%peer, "closing connection: {reason}");
+            // Replies to what came before are still owed.
+            writer.await;
+        }
+    }
+    state.stream.shutdown();
+}
+
+enum ReadEnd {
+    Frame(FrameError),
+    Close(Close),
+}
+
+async fn read_requests(
+    shard: &Rc<Shard>,
+    state: &Rc<ConnectionState>,
+    sender: &Sender<Queued>,
+) -> Result<(), ReadEnd> {
+    let limit = shard.config().socket_request_max_bytes;
+    let mut frames = FrameReader::new(state.stream.clone(), limit, shard.request_budget.clone());
+    while let Some(frame) = frames.next().await.map_err(ReadEnd::Frame)? {
+        state.last_active.set(reactor::now());
+        state.outstanding.set(state.outstanding.get() + 1);
+        let request = api::Request::parse(shard.clone(), frame.bytes);
+        let pending = match request {
+            Ok(request) => api::take(request).await.map_err(ReadEnd::Close)?,
+            Err(close) => return Err(ReadEnd::Close(close)),
+        };
+        let queued = Queued { pending, permit: frame.permit };
+        if sender.send(queued).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn write_replies(state: Rc<ConnectionState>, mut receiver: Receiver<Queued>) {
+    let mut out = Outbox { state, pieces: Vec::new(), permits: Vec::new(), bytes: 0 };
+    while let Some(queued) = receiver.recv().await {
+        if out.answer(queued).await.is_err() {
+            break;
+        }
+        while !out.is_full() {
+            let Some(queued) = receiver.try_recv() else { break };
+            if out.answer(queued).await.is_err() {
+                out.state.stream.shutdown();
+                return;
+            }
+        }
+        if out.flush().await.is_err() {
+            break;
+        }
+    }
+    // Wakes the reader, whose client is gone or has to go.
+    out.state.stream.shutdown();
+}
+
+/// Replies that are ready to leave together.
+struct Outbox {
+    state: Rc<ConnectionState>,
+    pieces: Vec<Bytes>,
+    permits: Vec<Permit>,
+    bytes: usize,
+}
+
+/// The connection is over; the reason has been logged.
+struct Over;
+
+impl Outbox {
+    fn is_full(&self) -> bool {
+        self.bytes >= SEND_BYTES_MAX || self.pieces.len() >= SEND_PIECES_MAX
+    }
+
+    /// Finishes one request; what is ready before it does not wait for it.
+    async fn answer(&mut self, queued: Queued) -> Result<(), Over> {
+        let mut finish = pin!(queued.pending.finish());
+        let handled: Handled = match poll_once(finish.as_mut()).await {
+            Some(handled) => handled,
+            None => {
+                self.flush().await?;
+                finish.await
+            }
+        };
+        self.state.last_active.set(reactor::now());
+        self.permits.push(queued.permit);
+        match handled {
+            Ok(Reply::Nothing) => self.state.outstanding.set(self.state.outstanding.get() - 1),
+            Ok(Reply::Send(pieces)) => {
+                self.bytes += pieces.iter().map(Bytes::len).sum::<usize>();
+                self.pieces.extend(pieces);
+                self.state.outstanding.set(self.state.outstanding.get() - 1);
+            }
+            Err(close) => {
+                debug!(peer = %self.state.peer, "closing connection: {close}");
+                // What was answered before is still sent; the failure of that changes nothing.
+                let _ = self.flush().await;
+                return Err(Over);
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), Over> {
+        if !self.pieces.is_empty() {
+            let pieces = std::mem::take(&mut self.pieces);
+            if let Err(error) = self.state.stream.write_all(pieces).await {
+                debug!(peer = %self.state.peer, "client left before its replies: {error}");
+                return Err(Over);
+            }
+        }
+        self.permits.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+/// Polls a future a single time; `None` if it is not ready.
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    std::future::poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}

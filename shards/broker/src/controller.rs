@@ -1,0 +1,157 @@
+//! The controller: the only writer of cluster metadata. Runs on shard 0, one request at a time.
+//!
+//! A request is decided by meta's pure managers, made durable in the metadata log, applied to the
+//! image here, published to every other shard, and answered once every shard has applied it: a
+//! client that was told of a new topic finds it on any shard.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use meta::{Delta, Failure, MetadataRecord, NodeId};
+use reactor::sync::{Notify, OneshotSender, Receiver};
+use tracing::error;
+use wire::ErrorCode;
+
+use crate::control::{ControlReply, ControlRequest};
+use crate::mesh::ShardMessage;
+use crate::metadata_log::MetadataLog;
+use crate::shard::Shard;
+use crate::{BrokerError, changes};
+
+/// Requests that may wait for the controller; then their senders wait.
+pub(crate) const CONTROLLER_QUEUE: usize = 256;
+
+/// A request with the way back to who asked.
+pub(crate) struct Job {
+    pub request: ControlRequest,
+    pub reply_to: ReplyTo,
+}
+
+pub(crate) enum ReplyTo {
+    Here(OneshotSender<ControlReply>),
+    Shard { shard: usize, token: u64 },
+}
+
+/// How far each shard has applied the metadata log.
+pub(crate) struct Progress {
+    applied: RefCell<Vec<i64>>,
+    changed: Notify,
+}
+
+impl Progress {
+    pub fn new(shards: usize) -> Self {
+        Progress { applied: RefCell::new(vec![-1; shards]), changed: Notify::new() }
+    }
+
+    pub fn note(&self, shard: usize, offset: i64) {
+        if let Some(applied) = self.applied.borrow_mut().get_mut(shard) {
+            *applied = offset;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Resolves when every shard but the controller's own has applied up to the offset.
+    pub async fn reached(&self, offset: i64) {
+        let behind = || self.applied.borrow().iter().skip(1).any(|applied| *applied < offset);
+        while behind() {
+            self.changed.notified().await;
+        }
+    }
+}
+
+pub(crate) struct Controller {
+    pub shard: Rc<Shard>,
+    pub log: MetadataLog,
+    pub progress: Rc<Progress>,
+}
+
+impl Controller {
+    /// Serves until the queue closes; hands the metadata log back for closing.
+    pub async fn run(self, mut queue: Receiver<Job>) -> MetadataLog {
+        while let Some(job) = queue.recv().await {
+            let reply = match self.serve(job.request).await {
+                Ok(reply) => reply,
+                Err(error) => {
+                    error!("metadata change failed: {error}");
+                    let code = ErrorCode::KafkaStorageError;
+                    ControlReply::Failed(Failure::new(code, error.to_string()))
+                }
+            };
+            match job.reply_to {
+                // The requester may have left; the decision stands.
+                ReplyTo::Here(sender) => drop(sender.send(reply)),
+                ReplyTo::Shard { shard, token } => {
+                    let message = ShardMessage::ControlReply { token, reply: Box::new(reply) };
+                    // A closed mesh means that the process ends.
+                    let _ = self.shard.mesh.send(shard, message).await;
+                }
+            }
+        }
+        self.log
+    }
+
+    async fn serve(&self, request: ControlRequest) -> Result<ControlReply, BrokerError> {
+        let (records, reply) = self.decide(request);
+        if !records.is_empty() {
+            self.commit(records).await?;
+        }
+        Ok(reply)
+    }
+
+    fn decide(&self, request: ControlRequest) -> (Vec<MetadataRecord>, ControlReply) {
+        let image = self.shard.image();
+        let config = self.shard.config();
+        let manager = meta::Controller {
+            image: &image,
+            config: &config,
+            fixed: self.shard.static_config(),
+            node: NodeId(self.shard.node_id()),
+        };
+        let entropy = &mut reactor::random_u64;
+        match request {
+            ControlRequest::CreateTopics { topics, validate_only } => {
+                let decision = manager.create_topics(&topics, validate_only, entropy);
+                (decision.records, ControlReply::Created(decision.outcome))
+            }
+            ControlRequest::AutoCreate { names } => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                let decision = manager.auto_create(&names, entropy);
+                (decision.records, ControlReply::Created(decision.outcome))
+            }
+            ControlRequest::DeleteTopics { topics } => {
+                let decision = manager.delete_topics(&topics);
+                (decision.records, ControlReply::Deleted(decision.outcome))
+            }
+            ControlRequest::CreatePartitions { topics, validate_only } => {
+                let decision = manager.create_partitions(&topics, validate_only, entropy);
+                (decision.records, ControlReply::PartitionsCreated(decision.outcome))
+            }
+            ControlRequest::AlterConfigs { resources, validate_only } => {
+                let decision = manager.alter_configs(&resources, validate_only);
+                (decision.records, ControlReply::ConfigsAltered(decision.outcome))
+            }
+            ControlRequest::IncrementalAlterConfigs { resources, validate_only } => {
+                let decision = manager.incremental_alter_configs(&resources, validate_only);
+                (decision.records, ControlReply::ConfigsAltered(decision.outcome))
+            }
+            ControlRequest::AllocateProducerIds { node } => {
+                let decision = manager.allocate_producer_ids(node);
+                (decision.records, ControlReply::ProducerIds(decision.outcome))
+            }
+        }
+    }
+
+    /// Makes the records durable, then true on every shard.
+    async fn commit(&self, records: Vec<MetadataRecord>) -> Result<(), BrokerError> {
+        let base_offset = self.log.commit(&records, reactor::wall_clock_ms()).await?;
+        let last = base_offset + records.len() as i64 - 1;
+        let delta = Delta { base_offset, records: records.into() };
+        for shard in 1..self.shard.mesh.shards() {
+            let message = ShardMessage::Delta(delta.clone());
+            self.shard.mesh.send(shard, message).await.map_err(|_| BrokerError::MeshClosed)?;
+        }
+        changes::apply(&self.shard, &delta).await;
+        self.progress.reached(last).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! What is in the data directories: a survey at start, Kafka's checkpoint files while running.
+//!
+//! Runs on shard 0, before the shards open their partitions and after they have closed them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use log::checkpoints::{self, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS};
+use meta::Image;
+use reactor::fs;
+use tracing::warn;
+
+use crate::BrokerError;
+use crate::mesh::{CheckpointEntry, FoundLog};
+use crate::metadata_log;
+
+/// The broker epoch of a single node; a clean-shutdown marker carries it.
+const BROKER_EPOCH: i64 = 1;
+
+/// Partition directories by name, with what is known of each.
+pub(crate) type Found = HashMap<String, FoundLog>;
+
+/// Looks through the data directories: which partitions are there, and were they closed cleanly.
+/// What was being deleted when the last process ended is deleted now. The flag says whether every
+/// directory was closed cleanly.
+pub(crate) async fn survey(data_dirs: &[PathBuf]) -> Result<(Found, bool), BrokerError> {
+    let mut found = Found::new();
+    let mut all_clean = true;
+    for (dir_number, data_dir) in data_dirs.iter().enumerate() {
+        let in_dir = |source| BrokerError::DataDir { dir: data_dir.clone(), source };
+        let clean = checkpoints::take_clean_shutdown(data_dir).await.map_err(in_dir)?;
+        all_clean &= clean;
+        let recovery_points = offsets(data_dir, RECOVERY_POINTS).await;
+        let log_starts = offsets(data_dir, LOG_START_OFFSETS).await;
+        for entry in fs::read_dir(data_dir).await.map_err(in_dir)? {
+            if !entry.is_dir || entry.name == metadata_log::DIR_NAME {
+                continue;
+            }
+            if log::is_deleted_dir_name(&entry.name) {
+                remove_later(data_dir.join(&entry.name));
+                continue;
+            }
+            let Some(key) = log::parse_partition_dir_name(&entry.name) else { continue };
+            let log = FoundLog {
+                dir_number,
+                clean,
+                recovery_point: recovery_points.get(&key).copied().unwrap_or(0),
+                log_start_offset: log_starts.get(&key).copied().unwrap_or(0),
+            };
+            if let Some(other) = found.insert(entry.name.clone(), log) {
+                let first = data_dirs.get(other.dir_number).map(|dir| dir.display().to_string());
+                warn!("{} is in two data directories, also in {first:?}", entry.name);
+            }
+        }
+    }
+    Ok((found, all_clean))
+}
+
+/// The lines of one checkpoint file; a damaged one only costs a longer recovery.
+async fn offsets(data_dir: &Path, file: &str) -> HashMap<(String, i32), i64> {
+    match checkpoints::read_offsets(data_dir, file).await {
+        Ok(lines) => {
+            lines.into_iter().map(|line| ((line.topic, line.partition), line.offset)).collect()
+        }
+        Err(error) => {
+            warn!("{}: {error}; partitions are scanned from their start", data_dir.display());
+            HashMap::new()
+        }
+    }
+}
+
+fn remove_later(dir: PathBuf) {
+    reactor::spawn(async move {
+        if let Err(error) = fs::remove_dir_all(&dir).await {
+            warn!("could not remove {}: {error}", dir.display());
+        }
+    })
+    .detach();
+}
+
+/// Sets aside what belongs to no topic of the image, or to an earlier topic of the same name, so
+/// that a new topic cannot take it for its own.
+pub(crate) async fn set_strays_aside(data_dirs: &[PathBuf], found: &mut Found, image: &Image) {
+    let names: Vec<String> = found.keys().cloned().collect();
+    for name in names {
+        let Some(log) = found.get(&name).copied() else { continue };
+        let Some(data_dir) = data_dirs.get(log.dir_number) else { continue };
+        let dir = data_dir.join(&name);
+        if !is_stray(&dir, &name, image).await {
+            continue;
+        }
+        found.remove(&name);
+        let aside = data_dir.join(format!("{name}.{:016x}-stray", reactor::random_u64()));
+        match fs::rename(&dir, &aside).await {
+            Ok(()) => warn!("{name} belongs to no topic; set aside as {}", aside.display()),
+            Err(error) => warn!("{name} belongs to no topic and could not be renamed: {error}"),
+        }
+    }
+}
+
+async fn is_stray(dir: &Path, name: &str, image: &Image) -> bool {
+    let Some((topic, partition)) = log::parse_partition_dir_name(name) else { return true };
+    let Some(topic) = image.topic_by_name(&topic) else { return true };
+    if topic.partition(partition).is_none() {
+        return true;
+    }
+    match checkpoints::read_partition_metadata(dir).await {
+        Ok(Some(id)) => id != topic.id,
+        // Created just before a crash, or damaged: the name is all there is to go by.
+        Ok(None) | Err(_) => false,
+    }
+}
+
+/// Writes the three checkpoint files of every data directory.
+pub(crate) async fn write_checkpoints(data_dirs: &[PathBuf], entries: &[&CheckpointEntry]) {
+    type Pick = fn(&CheckpointEntry) -> i64;
+    let files: [(&str, Pick); 3] = [
+        (RECOVERY_POINTS, |entry| entry.recovery_point),
+        (LOG_START_OFFSETS, |entry| entry.log_start_offset),
+        (HIGH_WATERMARKS, |entry| entry.high_watermark),
+    ];
+    for (dir_number, data_dir) in data_dirs.iter().enumerate() {
+        for (file, pick) in files {
+            let lines = entries
+                .iter()
+                .filter(|entry| entry.dir_number == dir_number)
+                .map(|entry| (entry.topic.as_str(), entry.partition, pick(entry)));
+            if let Err(error) = checkpoints::write_offsets(data_dir, file, lines).await {
+                warn!("could not write {file} in {}: {error}", data_dir.display());
+            }
+        }
+    }
+}
+
+/// Leaves the marker that nothing has to be recovered next time.
+pub(crate) async fn mark_clean(data_dirs: &[PathBuf]) {
+    for data_dir in data_dirs {
+        if let Err(error) = checkpoints::write_clean_shutdown(data_dir, BROKER_EPOCH).await {
+            warn!("could not mark {} as clean: {error}", data_dir.display());
+        }
+    }
+}
+
+/// The last checkpoint lines of every shard.
+#[derive(Default)]
+pub(crate) struct Checkpoints {
+    by_shard: std::cell::RefCell<HashMap<usize, Vec<CheckpointEntry>>>,
+}
+
+impl Checkpoints {
+    pub fn note(&self, shard: usize, entries: Vec<CheckpointEntry>) {
+        self.by_shard.borrow_mut().insert(shard, entries);
+    }
+
+    pub async fn write(self: &Rc<Self>, data_dirs: &[PathBuf]) {
+        let entries: Vec<CheckpointEntry> =
+            self.by_shard.borrow().values().flatten().cloned().collect();
+        let lines: Vec<&CheckpointEntry> = entries.iter().collect();
+        write_checkpoints(data_dirs, &lines).await;
+    }
+}

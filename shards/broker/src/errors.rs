@@ -1,0 +1,39 @@
+//! The one place that maps the rooms' errors to Kafka's error codes.
+
+use log::{AppendError, LogError, ProducerRejection, ReadError};
+use wire::ErrorCode;
+
+pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
+    match error {
+        AppendError::Producer(ProducerRejection::OutOfOrder { .. }) => {
+            ErrorCode::OutOfOrderSequenceNumber
+        }
+        AppendError::Producer(ProducerRejection::InvalidEpoch { .. }) => {
+            ErrorCode::InvalidProducerEpoch
+        }
+        AppendError::Producer(ProducerRejection::DuplicateTooOld { .. }) => {
+            ErrorCode::DuplicateSequenceNumber
+        }
+        // The caller waits for room instead of answering this.
+        AppendError::Full => ErrorCode::RequestTimedOut,
+        // Closed by a delete or a move: the client looks for the leader again.
+        AppendError::Closed(_) => ErrorCode::NotLeaderOrFollower,
+        AppendError::Poisoned(_) => ErrorCode::KafkaStorageError,
+        AppendError::OffsetsExhausted(_) => ErrorCode::KafkaStorageError,
+        AppendError::LargerThanSegment { .. } => ErrorCode::RecordListTooLarge,
+    }
+}
+
+pub(crate) fn of_log(error: &LogError) -> ErrorCode {
+    match error {
+        LogError::Storage(_) | LogError::Corrupt { .. } => ErrorCode::KafkaStorageError,
+        LogError::Closed(_) => ErrorCode::NotLeaderOrFollower,
+        LogError::Trimmed { .. } | LogError::BeyondEnd { .. } => ErrorCode::OffsetOutOfRange,
+    }
+}
+
+pub(crate) fn of_read(error: &ReadError) -> ErrorCode {
+    match error {
+        ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+    }
+}

@@ -1,0 +1,120 @@
+//! Accepts connections on the shard's own port, within the connection limits.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ahash::AHashMap;
+use reactor::TcpListener;
+use tracing::{debug, warn};
+
+use crate::connection::{self, ConnectionState};
+use crate::settings;
+use crate::shard::Shard;
+
+/// How often idle connections are looked for.
+const IDLE_SWEEP: Duration = Duration::from_secs(5);
+/// After an accept that failed (no descriptors left, say) the listener takes a breath.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// The shard's open connections.
+#[derive(Default)]
+pub(crate) struct Connections {
+    next_id: Cell<u64>,
+    open: RefCell<AHashMap<u64, Rc<ConnectionState>>>,
+    per_ip: RefCell<AHashMap<IpAddr, usize>>,
+}
+
+impl Connections {
+    fn insert(&self, state: Rc<ConnectionState>) -> u64 {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        *self.per_ip.borrow_mut().entry(state.peer.ip()).or_default() += 1;
+        self.open.borrow_mut().insert(id, state);
+        id
+    }
+
+    fn remove(&self, id: u64) {
+        let Some(state) = self.open.borrow_mut().remove(&id) else { return };
+        let mut per_ip = self.per_ip.borrow_mut();
+        if let Some(count) = per_ip.get_mut(&state.peer.ip()) {
+            *count -= 1;
+            if *count == 0 {
+                per_ip.remove(&state.peer.ip());
+            }
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    fn count_of(&self, ip: IpAddr) -> usize {
+        self.per_ip.borrow().get(&ip).copied().unwrap_or(0)
+    }
+
+    pub fn close_all(&self) {
+        for state in self.open.borrow().values() {
+            state.stream.shutdown();
+        }
+    }
+}
+
+/// Accepts until the task is dropped.
+pub(crate) async fn accept(shard: Rc<Shard>, listener: TcpListener) {
+    reactor::spawn(close_idle(shard.clone())).detach();
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!("accept failed: {error}; trying again");
+                reactor::sleep(ACCEPT_RETRY).await;
+                continue;
+            }
+        };
+        let config = shard.config();
+        let connections = &shard.connections;
+        if connections.len() >= config.max_connections as usize
+            || connections.count_of(peer.ip()) >= config.max_connections_per_ip as usize
+        {
+            debug!(%peer, "refusing connection: max.connections or max.connections.per.ip");
+            stream.shutdown();
+            continue;
+        }
+        let state = Rc::new(ConnectionState {
+            stream,
+            peer,
+            last_active: Cell::new(reactor::now()),
+            outstanding: Cell::new(0),
+        });
+        let id = connections.insert(state.clone());
+        let owner = shard.clone();
+        reactor::spawn(async move {
+            connection::serve(owner.clone(), state).await;
+            owner.connections.remove(id);
+        })
+        .detach();
+    }
+}
+
+/// Closes connections on which nothing happened for `connections.max.idle.ms`.
+async fn close_idle(shard: Rc<Shard>) {
+    loop {
+        reactor::sleep(IDLE_SWEEP).await;
+        if shard.is_stopping() {
+            return;
+        }
+        let Some(limit) = settings::interval(shard.config().connections_max_idle_ms) else {
+            continue;
+        };
+        let now = reactor::now();
+        for state in shard.connections.open.borrow().values() {
+            let idle = now - state.last_active.get();
+            if state.outstanding.get() == 0 && idle >= limit {
+                debug!(peer = %state.peer, "closing connection: idle for {idle:?}");
+                state.stream.shutdown();
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Everything that one shard ever says to another. Control only: no record crosses a core.
+//!
+//! | message | from → to | bound | answered by | if the other side fails |
+//! |---|---|---|---|---|
+//! | `Boot` | 0 → all | once | `Applied` | the process ends |
+//! | `Delta` | 0 → all | one in flight | `Applied` | the process ends |
+//! | `Applied` | all → 0 | one a delta | – | – |
+//! | `Control` | any → 0 | one a waiting request | `ControlReply` | the request fails |
+//! | `ControlReply` | 0 → any | one a `Control` | – | – |
+//! | `Checkpoint` | all → 0 | one a period | – | the next period repeats it |
+//! | `Stop` | 0 → all | once | `Stopped` | the process ends |
+//! | `Stopped` | all → 0 | once | – | – |
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use meta::{Delta, Image};
+
+use crate::control::{ControlReply, ControlRequest};
+
+/// Messages between a pair of shards that may wait; then the sender waits.
+pub const MESH_CAPACITY: usize = 1024;
+
+pub enum ShardMessage {
+    Boot(Arc<Boot>),
+    Delta(Delta),
+    Applied { offset: i64 },
+    Control { token: u64, request: Box<ControlRequest> },
+    ControlReply { token: u64, reply: Box<ControlReply> },
+    Checkpoint(Vec<CheckpointEntry>),
+    Stop,
+    Stopped { entries: Vec<CheckpointEntry>, clean: bool },
+}
+
+/// What every shard needs to know before it opens its partitions.
+pub struct Boot {
+    pub image: Image,
+    /// Partition directories found on disk, by name.
+    pub found: HashMap<String, FoundLog>,
+}
+
+/// A partition directory that was on disk at start.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundLog {
+    pub dir_number: usize,
+    /// The data directory was closed cleanly: nothing needs to be scanned.
+    pub clean: bool,
+    pub recovery_point: i64,
+    pub log_start_offset: i64,
+}
+
+/// One partition's line in the checkpoint files of its data directory.
+#[derive(Clone, Debug)]
+pub struct CheckpointEntry {
+    pub dir_number: usize,
+    pub topic: String,
+    pub partition: i32,
+    pub recovery_point: i64,
+    pub log_start_offset: i64,
+    pub high_watermark: i64,
+}

@@ -1,0 +1,259 @@
+//! The partitions that this shard leads: opening, open, or offline with a reason.
+//!
+//! Opening happens in the background, a bounded number at a time; requests for a partition that
+//! is still opening wait for it. A partition that cannot be opened is offline; others go on.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use ahash::AHashMap;
+use log::{Log, OpenHint};
+use reactor::sync::{Notify, Semaphore};
+use tracing::{error, info, warn};
+use wire::Uuid;
+
+use crate::mesh::{CheckpointEntry, FoundLog};
+use crate::partition::Partition;
+use crate::settings;
+use crate::shard::Shard;
+
+/// Partitions of one shard that may be opening or closing at the same time.
+const OPENING_MAX: usize = 64;
+
+pub(crate) enum Slot {
+    Opening,
+    Online(Rc<Partition>),
+    Offline,
+}
+
+/// A partition to open.
+pub(crate) struct Assignment {
+    pub topic_id: Uuid,
+    pub topic: Rc<str>,
+    pub index: i32,
+    pub leader_epoch: i32,
+    pub found: Option<FoundLog>,
+}
+
+impl Assignment {
+    fn dir_name(&self) -> String {
+        log::partition_dir_name(&self.topic, self.index)
+    }
+}
+
+pub(crate) struct LocalPartitions {
+    slots: RefCell<AHashMap<(Uuid, i32), Slot>>,
+    /// Partitions per data directory, so that new ones go where the fewest are.
+    per_dir: RefCell<Vec<usize>>,
+    slot_changed: Notify,
+    permits: Semaphore,
+}
+
+impl LocalPartitions {
+    pub fn new(data_dirs: usize) -> Self {
+        LocalPartitions {
+            slots: RefCell::default(),
+            per_dir: RefCell::new(vec![0; data_dirs]),
+            slot_changed: Notify::new(),
+            permits: Semaphore::new(OPENING_MAX),
+        }
+    }
+
+    pub fn with_slot<T>(&self, key: &(Uuid, i32), read: impl FnOnce(Option<&Slot>) -> T) -> T {
+        read(self.slots.borrow().get(key))
+    }
+
+    /// Resolves at the next change of any slot.
+    pub async fn slot_changed(&self) {
+        self.slot_changed.notified().await;
+    }
+
+    pub fn online(&self) -> Vec<Rc<Partition>> {
+        let slots = self.slots.borrow();
+        let online = slots.values().filter_map(|slot| match slot {
+            Slot::Online(partition) => Some(partition.clone()),
+            Slot::Opening | Slot::Offline => None,
+        });
+        online.collect()
+    }
+
+    fn set(&self, key: (Uuid, i32), slot: Slot) {
+        self.slots.borrow_mut().insert(key, slot);
+        self.slot_changed.notify_all();
+    }
+
+    fn choose_dir(&self, found: Option<FoundLog>) -> usize {
+        let mut per_dir = self.per_dir.borrow_mut();
+        let fewest = per_dir.iter().enumerate().min_by_key(|(_, count)| **count);
+        let number = found.map_or(fewest.map_or(0, |(number, _)| number), |f| f.dir_number);
+        if let Some(count) = per_dir.get_mut(number) {
+            *count += 1;
+        }
+        number
+    }
+
+    /// Marks the partition as opening at once and opens it in the background.
+    pub fn open(&self, shard: &Rc<Shard>, assignment: Assignment) {
+        let key = (assignment.topic_id, assignment.index);
+        self.set(key, Slot::Opening);
+        let dir_number = self.choose_dir(assignment.found);
+        let shard = shard.clone();
+        reactor::spawn(async move {
+            let permit = shard.partitions.permits.acquire(1).await;
+            let slot = match open(&shard, &assignment, dir_number).await {
+                Ok(partition) => Slot::Online(Rc::new(partition)),
+                Err(reason) => {
+                    error!(
+                        topic = %assignment.topic, partition = assignment.index,
+                        "partition is offline: {reason}"
+                    );
+                    Slot::Offline
+                }
+            };
+            drop(permit);
+            let partitions = &shard.partitions;
+            let still_wanted = partitions.slots.borrow().contains_key(&key);
+            if still_wanted {
+                partitions.set(key, slot);
+            } else if let Slot::Online(partition) = slot {
+                // Deleted while it was opening.
+                delete_log(partition.log.clone()).await;
+            }
+        })
+        .detach();
+    }
+
+    /// Takes the partition out of service and deletes its log; returns when its directory has
+    /// been renamed, so that a topic of the same name can be created.
+    pub async fn delete(&self, key: (Uuid, i32)) {
+        while self.with_slot(&key, |slot| matches!(slot, Some(Slot::Opening))) {
+            self.slot_changed().await;
+        }
+        let slot = self.slots.borrow_mut().remove(&key);
+        self.slot_changed.notify_all();
+        let Some(Slot::Online(partition)) = slot else { return };
+        if let Some(count) = self.per_dir.borrow_mut().get_mut(partition.dir_number) {
+            *count = count.saturating_sub(1);
+        }
+        let permit = self.permits.acquire(1).await;
+        delete_log(partition.log.clone()).await;
+        drop(permit);
+    }
+
+    /// Hands the partition over to another shard of this host: closes its log.
+    pub async fn release(&self, key: (Uuid, i32)) {
+        while self.with_slot(&key, |slot| matches!(slot, Some(Slot::Opening))) {
+            self.slot_changed().await;
+        }
+        let slot = self.slots.borrow_mut().remove(&key);
+        self.slot_changed.notify_all();
+        if let Some(Slot::Online(partition)) = slot
+            && let Err(error) = partition.log.clone().close().await
+        {
+            warn!(topic = %partition.topic, partition = partition.index, "close failed: {error}");
+        }
+    }
+
+    /// Closes every log, a bounded number at a time. Returns the final checkpoint lines and
+    /// whether everything was closed cleanly.
+    pub async fn close_all(&self) -> (Vec<CheckpointEntry>, bool) {
+        while self.slots.borrow().values().any(|slot| matches!(slot, Slot::Opening)) {
+            self.slot_changed().await;
+        }
+        let closing: Vec<_> = self.online();
+        self.slots.borrow_mut().clear();
+        let mut tasks = Vec::with_capacity(closing.len());
+        for partition in closing {
+            let permit = self.permits.acquire(1).await;
+            tasks.push(reactor::spawn(async move {
+                let closed = partition.log.clone().close().await;
+                drop(permit);
+                if let Err(error) = &closed {
+                    let index = partition.index;
+                    warn!(topic = %partition.topic, partition = index, "close failed: {error}");
+                }
+                (checkpoint_entry(&partition), closed.is_ok())
+            }));
+        }
+        let mut entries = Vec::with_capacity(tasks.len());
+        let mut clean = true;
+        for task in tasks {
+            let (entry, closed) = task.await;
+            entries.push(entry);
+            clean &= closed;
+        }
+        (entries, clean)
+    }
+
+    pub fn checkpoint_entries(&self) -> Vec<CheckpointEntry> {
+        self.online().iter().map(|partition| checkpoint_entry(partition)).collect()
+    }
+}
+
+fn checkpoint_entry(partition: &Partition) -> CheckpointEntry {
+    CheckpointEntry {
+        dir_number: partition.dir_number,
+        topic: partition.topic.to_string(),
+        partition: partition.index,
+        recovery_point: partition.log.recovery_point(),
+        log_start_offset: partition.log.log_start_offset(),
+        high_watermark: partition.high_watermark(),
+    }
+}
+
+async fn delete_log(log: Log) {
+    let dir = log.dir().to_owned();
+    if let Err(error) = log.delete().await {
+        warn!("could not delete {}: {error}", dir.display());
+    }
+}
+
+async fn open(
+    shard: &Rc<Shard>,
+    assignment: &Assignment,
+    dir_number: usize,
+) -> Result<Partition, String> {
+    let Some(data_dir) = shard.data_dirs().get(dir_number) else {
+        return Err(format!("data directory number {dir_number} is gone"));
+    };
+    let dir: PathBuf = data_dir.join(assignment.dir_name());
+    let config = shard.topic_config(&assignment.topic);
+    let hint = match assignment.found {
+        Some(found) => OpenHint {
+            clean: found.clean,
+            recovery_point: found.recovery_point,
+            log_start_offset: found.log_start_offset,
+            leader_epoch: assignment.leader_epoch,
+        },
+        None => OpenHint {
+            clean: true,
+            recovery_point: 0,
+            log_start_offset: 0,
+            leader_epoch: assignment.leader_epoch,
+        },
+    };
+    let expiration_ms = shard.config().producer_id_expiration_ms;
+    let options = settings::log_config(&config, expiration_ms);
+    let now_ms = reactor::wall_clock_ms();
+    let (log, recovered) = Log::open(&shard.log_shared, dir.clone(), options, hint, now_ms)
+        .await
+        .map_err(|error| error.to_string())?;
+    if recovered.truncated_bytes > 0 {
+        info!(
+            "recovered {}: {} bytes scanned, {} cut off after the last whole batch",
+            dir.display(),
+            recovered.bytes_scanned,
+            recovered.truncated_bytes
+        );
+    }
+    log.record_topic_id(assignment.topic_id).await.map_err(|error| error.to_string())?;
+    Ok(Partition::new(
+        (assignment.topic_id, assignment.topic.clone(), assignment.index),
+        dir_number,
+        log,
+        assignment.leader_epoch,
+        config,
+        expiration_ms,
+    ))
+}

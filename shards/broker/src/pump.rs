@@ -1,0 +1,80 @@
+//! Takes in what other shards say, in order, and acts on it.
+
+use std::rc::Rc;
+
+use reactor::spawn;
+use reactor::sync::OneshotSender;
+
+use crate::controller::{Job, Progress, ReplyTo};
+use crate::mesh::{Boot, CheckpointEntry, ShardMessage};
+use crate::shard::{CONTROLLER_SHARD, Shard};
+use crate::{BrokerError, changes};
+
+/// What shard 0 collects while the broker stops.
+pub(crate) type Stopped = (Vec<CheckpointEntry>, bool);
+
+/// The ends of the pump that only some shards have.
+#[derive(Default)]
+pub(crate) struct Ends {
+    /// Shards other than 0 wait for their metadata here.
+    pub boot: Option<OneshotSender<std::sync::Arc<Boot>>>,
+    /// Shard 0 only.
+    pub progress: Option<Rc<Progress>>,
+    pub checkpoints: Option<Rc<crate::disk::Checkpoints>>,
+    pub stopped: Option<reactor::sync::Sender<Stopped>>,
+}
+
+/// Runs until the mesh closes.
+pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerError> {
+    while let Some((from, message)) = shard.mesh.recv().await {
+        match message {
+            ShardMessage::Boot(boot) => {
+                if let Some(sender) = ends.boot.take() {
+                    // The receiver is the start of this very shard.
+                    let _ = sender.send(boot);
+                }
+            }
+            ShardMessage::Delta(delta) => {
+                let shard = shard.clone();
+                // The controller sends the next delta only after this one's reply.
+                spawn(async move {
+                    changes::apply(&shard, &delta).await;
+                    let applied = ShardMessage::Applied { offset: shard.image().offset() };
+                    // A closed mesh means that the process ends.
+                    let _ = shard.mesh.send(CONTROLLER_SHARD, applied).await;
+                })
+                .detach();
+            }
+            ShardMessage::Applied { offset } => {
+                if let Some(progress) = &ends.progress {
+                    progress.note(from, offset);
+                }
+            }
+            ShardMessage::Control { token, request } => {
+                let queue = shard.controller.borrow().clone();
+                if let Some(queue) = queue {
+                    let reply_to = ReplyTo::Shard { shard: from, token };
+                    spawn(async move {
+                        // A closed queue means that the broker stops; the caller stops too.
+                        let _ = queue.send(Job { request: *request, reply_to }).await;
+                    })
+                    .detach();
+                }
+            }
+            ShardMessage::ControlReply { token, reply } => shard.finish_call(token, *reply),
+            ShardMessage::Checkpoint(entries) => {
+                if let Some(checkpoints) = &ends.checkpoints {
+                    checkpoints.note(from, entries);
+                }
+            }
+            ShardMessage::Stop => shard.ask_to_stop(),
+            ShardMessage::Stopped { entries, clean } => {
+                if let Some(stopped) = &ends.stopped {
+                    // The receiver counts one message a shard.
+                    let _ = stopped.send((entries, clean)).await;
+                }
+            }
+        }
+    }
+    Err(BrokerError::MeshClosed)
+}

@@ -1,0 +1,338 @@
+//! The shard: what one core owns and what its requests share. Never leaves its thread.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use log::LogShared;
+use meta::config::{BrokerConfig, Layers, StaticConfig, TopicConfig};
+use meta::controller::ProducerIdBlock;
+use meta::{Failure, Image, NodeId};
+use reactor::Mesh;
+use reactor::sync::{ByteBudget, Notify, OneshotSender, oneshot};
+use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
+use wire::{ErrorCode, Uuid};
+
+use crate::control::{ControlReply, ControlRequest};
+use crate::controller::{Job, ReplyTo};
+use crate::fetch_session::{FetchSessions, TopicRef};
+use crate::listener::Connections;
+use crate::mesh::{FoundLog, ShardMessage};
+use crate::partition::Partition;
+use crate::partitions::{LocalPartitions, Slot};
+use crate::{ShardStart, settings};
+
+/// The shard that runs the controller.
+pub(crate) const CONTROLLER_SHARD: usize = 0;
+
+/// Where clients reach a shard node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub node_id: i32,
+    pub host: Rc<str>,
+    pub port: u16,
+    pub rack: Option<Rc<str>>,
+}
+
+/// The leader that a client should have asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaderHint {
+    pub node_id: i32,
+    pub epoch: i32,
+}
+
+/// Why a partition cannot be served here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotHere {
+    pub error: ErrorCode,
+    pub leader: Option<LeaderHint>,
+    opening: bool,
+}
+
+impl NotHere {
+    fn because(error: ErrorCode) -> Self {
+        NotHere { error, leader: None, opening: false }
+    }
+
+    /// It is ours and will be served as soon as it is open.
+    pub fn is_opening(&self) -> bool {
+        self.opening
+    }
+}
+
+/// The feature levels that ApiVersions tells.
+pub(crate) struct Features {
+    pub supported: Vec<SupportedFeatureKey<'static>>,
+    pub finalized: Vec<FinalizedFeatureKey<'static>>,
+    pub finalized_epoch: i64,
+}
+
+pub(crate) struct Shard {
+    id: usize,
+    node_id: i32,
+    cluster_id: String,
+    data_dirs: Vec<PathBuf>,
+    static_config: Arc<StaticConfig>,
+    config: RefCell<Rc<BrokerConfig>>,
+    image: RefCell<Image>,
+    pub partitions: LocalPartitions,
+    pub found: RefCell<HashMap<String, FoundLog>>,
+    pub fetch_sessions: RefCell<FetchSessions>,
+    pub request_budget: ByteBudget,
+    pub log_shared: LogShared,
+    pub connections: Connections,
+    pub mesh: Mesh<ShardMessage>,
+    /// Requests to the controller that wait for its reply, by token.
+    calls: RefCell<HashMap<u64, OneshotSender<ControlReply>>>,
+    next_token: Cell<u64>,
+    /// The controller's queue, on shard 0 only.
+    pub controller: RefCell<Option<reactor::sync::Sender<Job>>>,
+    /// Producer ids granted to this shard and not handed out yet.
+    producer_ids: RefCell<ProducerIdBlock>,
+    /// Produce requests whose acknowledgement is still to come.
+    pub produces_waiting: Rc<Cell<usize>>,
+    stopping: Cell<bool>,
+    stop_asked: Notify,
+}
+
+impl Shard {
+    pub fn new(start: ShardStart) -> Rc<Self> {
+        let config = Rc::new((*start.config).clone());
+        let memory = settings::Memory::split(start.memory_bytes, usize::from(start.shards));
+        let slots = config.fetch_session_slots as usize / usize::from(start.shards);
+        Rc::new(Shard {
+            id: usize::from(start.shard),
+            node_id: NodeId::of(start.broker_id, start.shard).0,
+            partitions: LocalPartitions::new(start.data_dirs.len()),
+            data_dirs: start.data_dirs,
+            static_config: start.static_config,
+            config: RefCell::new(config),
+            image: RefCell::new(Image::new(start.cluster_id.as_str())),
+            cluster_id: start.cluster_id,
+            found: RefCell::default(),
+            fetch_sessions: RefCell::new(FetchSessions::new(slots.max(1))),
+            request_budget: ByteBudget::new(memory.requests_bytes),
+            log_shared: settings::log_shared(&memory),
+            connections: Connections::default(),
+            mesh: start.mesh,
+            calls: RefCell::default(),
+            next_token: Cell::new(0),
+            controller: RefCell::new(None),
+            producer_ids: RefCell::new(ProducerIdBlock::EMPTY),
+            produces_waiting: Rc::default(),
+            stopping: Cell::new(false),
+            stop_asked: Notify::new(),
+        })
+    }
+
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    pub fn node_id(&self) -> i32 {
+        self.node_id
+    }
+
+    pub fn cluster_id(&self) -> &str {
+        &self.cluster_id
+    }
+
+    pub fn data_dirs(&self) -> &[PathBuf] {
+        &self.data_dirs
+    }
+
+    pub fn static_config(&self) -> &StaticConfig {
+        &self.static_config
+    }
+
+    pub fn config(&self) -> Rc<BrokerConfig> {
+        self.config.borrow().clone()
+    }
+
+    pub fn set_config(&self, config: BrokerConfig) {
+        self.config.replace(Rc::new(config));
+    }
+
+    pub fn image(&self) -> Ref<'_, Image> {
+        self.image.borrow()
+    }
+
+    /// The image changes only here and only by what the metadata log holds.
+    pub fn change_image<T>(&self, change: impl FnOnce(&mut Image) -> T) -> T {
+        change(&mut self.image.borrow_mut())
+    }
+
+    /// Every shard node of the cluster, in order of node id.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        self.image().nodes().filter_map(endpoint_of).collect()
+    }
+
+    pub fn endpoint(&self, node_id: i32) -> Option<Endpoint> {
+        self.image().node(NodeId(node_id)).and_then(endpoint_of)
+    }
+
+    /// The node that clients are told to send topic changes to.
+    pub fn controller_node_id(&self) -> i32 {
+        NodeId::of(NodeId(self.node_id).broker(), 0).0
+    }
+
+    pub fn leader_of(&self, topic: &str, partition: i32) -> Option<i32> {
+        let image = self.image();
+        let leader = image.partition(topic, partition)?.leader;
+        (leader != meta::NO_LEADER).then_some(leader.0)
+    }
+
+    /// Those of the replicas whose node is not there.
+    pub fn offline_replicas(&self, replicas: &[NodeId]) -> Vec<i32> {
+        let image = self.image();
+        let gone = replicas.iter().filter(|node| !image.is_alive(**node));
+        gone.map(|node| node.0).collect()
+    }
+
+    pub fn features(&self) -> Features {
+        settings::features(&self.image())
+    }
+
+    pub fn topic_config(&self, topic: &str) -> Rc<TopicConfig> {
+        let image = self.image();
+        Rc::new(TopicConfig::resolve(self.layers(&image), topic))
+    }
+
+    /// The layers of configuration as this node sees them.
+    pub fn layers<'a>(&'a self, image: &'a Image) -> Layers<'a> {
+        image.layers(&self.static_config, NodeId(self.node_id))
+    }
+
+    pub fn open_partitions(&self) -> Vec<Rc<Partition>> {
+        self.partitions.online()
+    }
+
+    /// The partition, if this shard leads it and it is open.
+    pub fn partition(&self, topic: &TopicRef, index: i32) -> Result<Rc<Partition>, NotHere> {
+        let id = match topic {
+            TopicRef::Id(id) => *id,
+            TopicRef::Name(name) => match self.image().topic_by_name(name) {
+                Some(topic) => topic.id,
+                None => return Err(NotHere::because(ErrorCode::UnknownTopicOrPartition)),
+            },
+        };
+        self.partitions.with_slot(&(id, index), |slot| match slot {
+            Some(Slot::Online(partition)) => Ok(partition.clone()),
+            Some(Slot::Opening) => {
+                Err(NotHere { opening: true, ..NotHere::because(ErrorCode::NotLeaderOrFollower) })
+            }
+            Some(Slot::Offline) => Err(NotHere::because(ErrorCode::KafkaStorageError)),
+            None => Err(self.elsewhere(id, index)),
+        })
+    }
+
+    fn elsewhere(&self, topic_id: Uuid, index: i32) -> NotHere {
+        let image = self.image();
+        let Some(topic) = image.topic_by_id(topic_id) else {
+            return NotHere::because(ErrorCode::UnknownTopicId);
+        };
+        let Some(partition) = topic.partition(index) else {
+            return NotHere::because(ErrorCode::UnknownTopicOrPartition);
+        };
+        let hint = LeaderHint { node_id: partition.leader.0, epoch: partition.leader_epoch };
+        let leader = (partition.leader != meta::NO_LEADER).then_some(hint);
+        NotHere { leader, ..NotHere::because(ErrorCode::NotLeaderOrFollower) }
+    }
+
+    /// Waits while the partition is opening.
+    pub async fn wait_until_open(&self, topic: &TopicRef, index: i32) {
+        while matches!(self.partition(topic, index), Err(not_here) if not_here.opening) {
+            self.partitions.slot_changed().await;
+        }
+    }
+
+    pub async fn partition_when_open(
+        &self,
+        topic: &TopicRef,
+        index: i32,
+    ) -> Result<Rc<Partition>, NotHere> {
+        self.wait_until_open(topic, index).await;
+        self.partition(topic, index)
+    }
+
+    /// Asks the controller, wherever it runs.
+    ///
+    /// The reply is `Failed` if the decision could not be made durable or the broker stops.
+    pub async fn control(&self, request: ControlRequest) -> ControlReply {
+        let (sender, receiver) = oneshot();
+        let local = self.controller.borrow().clone();
+        let sent = match local {
+            Some(queue) => {
+                let job = Job { request, reply_to: ReplyTo::Here(sender) };
+                queue.send(job).await.is_ok()
+            }
+            None => {
+                let token = self.next_token.get();
+                self.next_token.set(token + 1);
+                self.calls.borrow_mut().insert(token, sender);
+                let message = ShardMessage::Control { token, request: Box::new(request) };
+                self.mesh.send(CONTROLLER_SHARD, message).await.is_ok()
+            }
+        };
+        let stopping = || {
+            let message = "the broker is shutting down";
+            ControlReply::Failed(Failure::new(ErrorCode::BrokerNotAvailable, message))
+        };
+        if !sent {
+            return stopping();
+        }
+        receiver.await.unwrap_or_else(|_| stopping())
+    }
+
+    /// Hands a reply of the controller to the request that waits for it.
+    pub fn finish_call(&self, token: u64, reply: ControlReply) {
+        if let Some(sender) = self.calls.borrow_mut().remove(&token) {
+            // The requester may have left.
+            let _ = sender.send(reply);
+        }
+    }
+
+    /// A producer id that was never given out before and never will be again.
+    pub async fn next_producer_id(&self) -> Result<i64, ErrorCode> {
+        loop {
+            if let Some(id) = self.producer_ids.borrow_mut().take() {
+                return Ok(id);
+            }
+            let request = ControlRequest::AllocateProducerIds { node: NodeId(self.node_id) };
+            let block = self.control(request).await.producer_ids().map_err(|f| f.code)?;
+            // Two requests may have asked at once; the block of the later one stays unused.
+            let mut current = self.producer_ids.borrow_mut();
+            if current.remaining() == 0 {
+                *current = block;
+            }
+        }
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    pub fn ask_to_stop(&self) {
+        self.stopping.set(true);
+        self.stop_asked.notify_all();
+    }
+
+    pub async fn stop_asked(&self) {
+        while !self.stopping.get() {
+            self.stop_asked.notified().await;
+        }
+    }
+}
+
+/// A shard has one listener for now; a node that registered none cannot be reached.
+fn endpoint_of(node: &meta::Node) -> Option<Endpoint> {
+    let endpoint = node.endpoints.first()?;
+    Some(Endpoint {
+        node_id: node.id.0,
+        host: endpoint.host.as_str().into(),
+        port: endpoint.port,
+        rack: node.rack.as_deref().map(Rc::from),
+    })
+}
