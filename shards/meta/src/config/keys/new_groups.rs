@@ -1,5 +1,6 @@
 //! Broker keys: share groups and streams groups.
-//! Names, kinds, defaults and bounds are those of Apache Kafka 4.4; `honoured` marks what Corelane acts on.
+//! Names, kinds, defaults and bounds are those of Apache Kafka 4.4; `honoured` marks what
+//! Corelane acts on.
 
 use super::super::key::{Kind, Section, cluster_wide, read_only};
 

@@ -1,5 +1,6 @@
 //! Broker keys: quotas, metrics and tiered storage.
-//! Names, kinds, defaults and bounds are those of Apache Kafka 4.4; `honoured` marks what Corelane acts on.
+//! Names, kinds, defaults and bounds are those of Apache Kafka 4.4; `honoured` marks what
+//! Corelane acts on.
 
 use super::super::key::{Kind, Section, cluster_wide, read_only};
 

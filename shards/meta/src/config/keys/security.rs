@@ -1,5 +1,6 @@
 //! Broker keys: TLS, SASL, delegation tokens, the authorizer.
-//! Names, kinds, defaults and bounds are those of Apache Kafka 4.4; `honoured` marks what Corelane acts on.
+//! Names, kinds, defaults and bounds are those of Apache Kafka 4.4; `honoured` marks what
+//! Corelane acts on.
 
 use super::super::key::{Kind, Section, per_broker, read_only};
 
