@@ -372,7 +372,7 @@ fn a_thousand_idle_partitions_cost_kilobytes_each() {
                     let path = data_dir.join(log::partition_dir_name("idle", *p));
                     open(&memory, path, config.clone())
                 });
-                logs.extend(reactor::join_all(opening.collect()).await.into_iter().map(|o| o.0));
+                logs.extend(reactor::join_all(opening).await.into_iter().map(|o| o.0));
             }
             assert_eq!(memory.cache_used_bytes(), 0);
             assert!(disk_bytes(&data_dir) < 10 << 20, "{}", disk_bytes(&data_dir));
@@ -387,7 +387,7 @@ fn a_thousand_idle_partitions_cost_kilobytes_each() {
             assert!(disk < 1_000 * (128 << 10), "{disk}");
             for some in logs.chunks(100) {
                 let closing = some.iter().map(|log| log.clone().close());
-                for closed in reactor::join_all(closing.collect()).await {
+                for closed in reactor::join_all(closing).await {
                     assert_eq!(closed.unwrap().recovery_point, 1);
                 }
             }
