@@ -246,14 +246,12 @@ impl Broker {
             };
             if let Some(status) = ended {
                 self.child = None;
-                let (log, tail) = (self.log_file(), self.log_tail());
-                return Err(Error::Died { target, status, log, tail });
+                return Err(Error::Died { target, status, tail: self.log_tail() });
             }
             std::thread::sleep(LOOK_EVERY);
         }
         self.kill();
-        let (log, tail) = (self.log_file(), self.log_tail());
-        Err(Error::NotReady { target, after: READY_WITHIN, log, tail })
+        Err(Error::NotReady { target, after: READY_WITHIN, tail: self.log_tail() })
     }
 }
 

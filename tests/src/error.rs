@@ -1,6 +1,5 @@
 //! The harness's one error type. Every message names the thing and, where there is one, the remedy.
 
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -17,10 +16,10 @@ pub enum Error {
     Missing(String),
     #[error("no {count} consecutive free ports found on 127.0.0.1")]
     NoPorts { count: u16 },
-    #[error("{target} ended before it was ready ({status}); see {log}:\n{tail}")]
-    Died { target: &'static str, status: ExitStatus, log: PathBuf, tail: String },
-    #[error("{target} was not ready after {after:?}; see {log}:\n{tail}")]
-    NotReady { target: &'static str, after: Duration, log: PathBuf, tail: String },
+    #[error("{target} ended before it was ready ({status}); it said:\n{tail}")]
+    Died { target: &'static str, status: ExitStatus, tail: String },
+    #[error("{target} was not ready after {after:?}; it said:\n{tail}")]
+    NotReady { target: &'static str, after: Duration, tail: String },
     #[error("{target} did not stop within {after:?} of SIGTERM")]
     NotStopped { target: &'static str, after: Duration },
 }
