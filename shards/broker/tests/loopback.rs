@@ -49,8 +49,9 @@ where
     let path = dir.path().to_string_lossy().into_owned();
     let base_port = NEXT_PORT.fetch_add(PORTS_PER_TEST, Ordering::SeqCst);
     reactor::uring::run(&ShardSpec::default(), || async move {
-        let broker = Rc::new(start_shards(shards, base_port, &path, settings));
+        let mut broker = start_shards(shards, base_port, &path, settings);
         broker.ready().await;
+        let broker = Rc::new(broker);
         test(broker.clone()).await;
     })
     .expect("io_uring works here");

@@ -8,6 +8,7 @@
 mod support;
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 
 use reactor::sim::{Crash, Outcome, World};
@@ -56,8 +57,16 @@ const POWER: Case = Case {
     settings: &[("flush.messages", "1"), ("internal.segment.bytes", "20000")],
 };
 
+/// The data directory as the process makes it before the shards start.
+async fn format() {
+    let dir = Path::new(DATA_DIR);
+    reactor::fs::create_dir_all(dir).await.expect("the disk works");
+    reactor::fs::sync_dir(Path::new("/")).await.expect("the disk works");
+}
+
 async fn produce_forever(seed: u64, acknowledged: Acknowledged, case: Case) {
-    let shards = start_shards(1, BASE_PORT, DATA_DIR, &[]);
+    format().await;
+    let mut shards = start_shards(1, BASE_PORT, DATA_DIR, &[]);
     shards.ready().await;
     let Ok(mut client) = Client::connect(shards.addresses[0]).await else { return };
     let created = client.create_topic(TOPIC, PARTITIONS, case.settings).await.expect("create");
@@ -85,7 +94,8 @@ async fn produce_forever(seed: u64, acknowledged: Acknowledged, case: Case) {
 }
 
 async fn read_everything() -> Vec<Vec<(i64, Vec<u8>)>> {
-    let shards = start_shards(1, BASE_PORT, DATA_DIR, &[]);
+    format().await;
+    let mut shards = start_shards(1, BASE_PORT, DATA_DIR, &[]);
     shards.ready().await;
     let mut client = Client::connect(shards.addresses[0]).await.expect("connect");
     let mut partitions = Vec::new();

@@ -75,10 +75,14 @@ pub fn start_shards(shards: u16, base_port: u16, data_dir: &str, settings: &[&st
 
 impl Shards {
     /// Waits until every shard serves.
-    pub async fn ready(&self) {
+    pub async fn ready(&mut self) {
         let Some(flag) = &self.ready else { return };
         while !flag.load(std::sync::atomic::Ordering::SeqCst) {
-            assert!(!self.tasks.iter().any(Task::is_finished), "a shard ended at start");
+            for task in &mut self.tasks {
+                if task.is_finished() {
+                    panic!("a shard ended at start: {:?}", task.await);
+                }
+            }
             reactor::sleep(std::time::Duration::from_millis(1)).await;
         }
     }
