@@ -2,7 +2,8 @@
 //!
 //! Runs on shard 0, before the shards open their partitions and after they have closed them.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -19,7 +20,7 @@ use crate::metadata_log;
 const BROKER_EPOCH: i64 = 1;
 
 /// Partition directories by name, with what is known of each.
-pub(crate) type Found = HashMap<String, FoundLog>;
+pub(crate) type Found = BTreeMap<String, FoundLog>;
 
 /// Looks through the data directories: which partitions are there, and were they closed cleanly.
 /// What was being deleted when the last process ended is deleted now. The flag says whether every
@@ -145,7 +146,7 @@ pub(crate) async fn mark_clean(data_dirs: &[PathBuf]) {
 /// The last checkpoint lines of every shard.
 #[derive(Default)]
 pub(crate) struct Checkpoints {
-    by_shard: std::cell::RefCell<HashMap<usize, Vec<CheckpointEntry>>>,
+    by_shard: RefCell<BTreeMap<usize, Vec<CheckpointEntry>>>,
 }
 
 impl Checkpoints {

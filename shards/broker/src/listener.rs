@@ -1,6 +1,7 @@
 //! Accepts connections on the shard's own port, within the connection limits.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(crate) struct Connections {
     next_id: Cell<u64>,
-    open: RefCell<AHashMap<u64, Rc<ConnectionState>>>,
+    open: RefCell<BTreeMap<u64, Rc<ConnectionState>>>,
     per_ip: RefCell<AHashMap<IpAddr, usize>>,
 }
 

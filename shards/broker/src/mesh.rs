@@ -11,7 +11,7 @@
 //! | `Stop` | 0 → all | once | `Stopped` | the process ends |
 //! | `Stopped` | all → 0 | once | – | – |
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use meta::{Delta, Image};
@@ -36,7 +36,7 @@ pub enum ShardMessage {
 pub struct Boot {
     pub image: Image,
     /// Partition directories found on disk, by name.
-    pub found: HashMap<String, FoundLog>,
+    pub found: BTreeMap<String, FoundLog>,
 }
 
 /// A partition directory that was on disk at start.

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use ahash::AHashMap;
+use ahash::{AHashMap, RandomState};
 use log::{Log, OpenHint};
 use reactor::sync::{Notify, Semaphore};
 use tracing::{error, info, warn};
@@ -17,6 +17,11 @@ use crate::mesh::{CheckpointEntry, FoundLog};
 use crate::partition::Partition;
 use crate::settings;
 use crate::shard::Shard;
+
+/// Keys are the broker's own, so a fixed hash is safe; it makes a simulated run repeatable.
+fn fixed_order() -> RandomState {
+    RandomState::with_seeds(1, 2, 3, 4)
+}
 
 /// Partitions of one shard that may be opening or closing at the same time.
 const OPENING_MAX: usize = 64;
@@ -53,7 +58,7 @@ pub(crate) struct LocalPartitions {
 impl LocalPartitions {
     pub fn new(data_dirs: usize) -> Self {
         LocalPartitions {
-            slots: RefCell::default(),
+            slots: RefCell::new(AHashMap::with_hasher(fixed_order())),
             per_dir: RefCell::new(vec![0; data_dirs]),
             slot_changed: Notify::new(),
             permits: Semaphore::new(OPENING_MAX),
@@ -69,13 +74,17 @@ impl LocalPartitions {
         self.slot_changed.notified().await;
     }
 
+    /// The open partitions, by topic and number: what is done to all of them has an order that
+    /// does not depend on a hash.
     pub fn online(&self) -> Vec<Rc<Partition>> {
         let slots = self.slots.borrow();
         let online = slots.values().filter_map(|slot| match slot {
             Slot::Online(partition) => Some(partition.clone()),
             Slot::Opening | Slot::Offline => None,
         });
-        online.collect()
+        let mut online: Vec<Rc<Partition>> = online.collect();
+        online.sort_by(|a, b| (&a.topic, a.index).cmp(&(&b.topic, b.index)));
+        online
     }
 
     fn set(&self, key: (Uuid, i32), slot: Slot) {

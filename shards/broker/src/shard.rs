@@ -1,7 +1,7 @@
 //! The shard: what one core owns and what its requests share. Never leaves its thread.
 
 use std::cell::{Cell, Ref, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub(crate) struct Shard {
     config: RefCell<Rc<BrokerConfig>>,
     image: RefCell<Image>,
     pub partitions: LocalPartitions,
-    pub found: RefCell<HashMap<String, FoundLog>>,
+    pub found: RefCell<BTreeMap<String, FoundLog>>,
     pub fetch_sessions: RefCell<FetchSessions>,
     pub request_budget: ByteBudget,
     pub log_shared: LogShared,
