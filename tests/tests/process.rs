@@ -1,0 +1,299 @@
+//! The broker as a process: what stops it from starting, how it ends, what a restart finds.
+//! Corelane only; `cli.rs` has what any broker must do.
+
+mod common;
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Cluster, Ended, binary, corelane, numbers, sorted};
+use corelane_tests::repository::temporary_folder;
+use corelane_tests::{BrokerOptions, Target};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Far more than any start or stop takes; a limit so that a hang ends.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn options(shards: u16) -> BrokerOptions {
+    BrokerOptions { shards, ..BrokerOptions::new(Target::Corelane) }
+}
+
+/// A start that is expected to fail. Port 1 would need a privilege only after all other checks.
+fn serve(arguments: &[&str]) -> Ended {
+    corelane(&[&["serve", "--log", "error"], arguments].concat(), b"")
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain name")
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+    kill_process(pid, signal).expect("the signal is sent");
+}
+
+/// A broker with its stdout at hand, past `ready`.
+fn start_by_hand(arguments: &[&str]) -> (Child, Vec<String>) {
+    let mut child = Command::new(binary())
+        .arg("serve")
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut lines = Vec::new();
+    for line in stdout.lines().map_while(Result::ok) {
+        let ready = line == "ready";
+        lines.push(line);
+        if ready {
+            return (child, lines);
+        }
+    }
+    panic!("it ended before it was ready: {lines:?} {:?}", child.wait());
+}
+
+#[test]
+fn the_start_says_who_and_where() {
+    let folder = temporary_folder("process-").expect("a folder");
+    let data = folder.path().join("data");
+    // Two ports in a row: the harness's search, done by starting it.
+    let cluster = Cluster::start_with(options(2));
+    let log = std::fs::read_to_string(cluster.broker.log_file()).expect("a log");
+    let lines: Vec<&str> = log.lines().collect();
+    let line = |start: &str| {
+        let found = lines.iter().find(|line| line.starts_with(start));
+        *found.unwrap_or_else(|| panic!("no line `{start}` in {log}"))
+    };
+    let id = line("cluster ").split(' ').nth(1).expect("an id");
+    assert_eq!(id.len(), 22);
+    assert!(line("cluster ").ends_with("(new)"));
+    let bootstrap = cluster.broker.bootstrap();
+    let (host, port) = bootstrap.rsplit_once(':').expect("a port");
+    let next = port.parse::<u16>().expect("a number") + 1;
+    assert!(line("shard 0  node 0  core ").ends_with(&bootstrap));
+    assert!(line("shard 1  node 1  core ").ends_with(&format!("{host}:{next}")));
+    let meta = cluster.broker.data_dir().join("meta.properties");
+    let meta = std::fs::read_to_string(meta).expect("it is formatted");
+    assert!(meta.contains(&format!("cluster.id={id}\n")), "{meta}");
+    assert!(meta.contains("node.id=0\n") && meta.contains("version=1\n"), "{meta}");
+    drop(cluster);
+
+    let port = free_port().to_string();
+    let listen = format!("127.0.0.1:{port}");
+    let arguments = ["--data-dir", text(&data), "--listen", &listen, "--shards", "1"];
+    let (mut child, first) = start_by_hand(&[&arguments[..], &["--broker-id", "7"]].concat());
+    assert!(first.iter().any(|line| line.starts_with("shard 0  node 7000 ")), "{first:?}");
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    // The directory knows the id; another one is refused.
+    let (mut child, second) = start_by_hand(&arguments);
+    assert!(second.iter().any(|line| line.starts_with("shard 0  node 7000 ")), "{second:?}");
+    assert!(second.iter().all(|line| !line.ends_with("(new)")), "{second:?}");
+    signal(&child, Signal::INT);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    let other = serve(&[&arguments[..], &["--broker-id", "8"]].concat());
+    other.refused(4, &["meta.properties", "broker 7, not 8", "--broker-id 7"]);
+}
+
+#[test]
+fn a_second_process_cannot_take_the_directory() {
+    let cluster = Cluster::start_with(options(1));
+    let data = cluster.broker.data_dir();
+    let listen = format!("127.0.0.1:{}", free_port());
+    let second = serve(&["--data-dir", text(&data), "--listen", &listen, "--shards", "1"]);
+    second.refused(4, &[text(&data), "in use by another process"]);
+    // The first one has not noticed.
+    cluster.run(&["topic", "create", "t"]).done();
+}
+
+#[test]
+fn a_port_in_use_is_named_before_anything_is_written() {
+    let folder = temporary_folder("process-").expect("a folder");
+    let data = folder.path().join("data");
+    let holder = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = holder.local_addr().expect("an address").to_string();
+    let refused = serve(&["--data-dir", text(&data), "--listen", &address, "--shards", "1"]);
+    refused.refused(3, &[&address, "in use", "--listen"]);
+    assert!(!data.exists(), "the directory was made although the port is taken");
+}
+
+#[test]
+fn a_damaged_or_foreign_directory_is_refused_and_left_alone() {
+    let folder = temporary_folder("process-").expect("a folder");
+    let listen = format!("127.0.0.1:{}", free_port());
+    let start =
+        |data: &Path| serve(&["--data-dir", text(data), "--listen", &listen, "--shards", "1"]);
+    let damaged = folder.path().join("damaged");
+    std::fs::create_dir(&damaged).expect("a folder");
+    let meta = damaged.join("meta.properties");
+    for content in [&b""[..], b"\0\0\0\0", b"version=1\nnode.id=0\n", b"version=7\n", &[0xff; 64]] {
+        std::fs::write(&meta, content).expect("written");
+        start(&damaged).refused(4, &[text(&meta), "is damaged", "--data-dir"]);
+        assert_eq!(std::fs::read(&meta).expect("read"), content, "the file was changed");
+    }
+    let foreign = folder.path().join("foreign");
+    std::fs::create_dir(&foreign).expect("a folder");
+    std::fs::write(foreign.join("thesis.txt"), "all of it").expect("written");
+    start(&foreign).refused(4, &[text(&foreign), "not empty", "thesis.txt"]);
+    assert!(!foreign.join("meta.properties").exists());
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("written");
+    start(&file).refused(3, &[text(&file), "not a directory"]);
+}
+
+#[test]
+fn an_unwritable_directory_is_named() {
+    // Not a directory without the write bit: root may write there all the same.
+    let refused = serve(&["--data-dir", "/proc/sys", "--listen", "127.0.0.1:29999"]);
+    refused.refused(3, &["/proc/sys", "cannot write", "--data-dir"]);
+}
+
+#[test]
+fn unknown_keys_are_refused_with_the_nearest_match() {
+    let folder = temporary_folder("process-").expect("a folder");
+    let file = folder.path().join("server.properties");
+    std::fs::write(&file, "# settings\nnum.partitons=3\n").expect("written");
+    let refused = serve(&["--config", text(&file)]);
+    refused.refused(2, &[text(&file), "line 2", "num.partitons", "did you mean num.partitions?"]);
+    serve(&["--set", "log.dris=/x"]).refused(2, &["log.dris", "log.dirs"]);
+    serve(&["--set", "num.partitions=many"]).refused(2, &["num.partitions", "many"]);
+    serve(&["--config", "/no/such/file"]).refused(2, &["/no/such/file"]);
+}
+
+#[test]
+fn a_properties_file_of_kafka_runs_the_broker() {
+    let folder = temporary_folder("process-").expect("a folder");
+    let file = folder.path().join("server.properties");
+    let (data, port) = (folder.path().join("data"), free_port());
+    let content = format!(
+        "process.roles=broker,controller\nnode.id=3\ncontroller.listener.names=CONTROLLER\n\
+         controller.quorum.bootstrap.servers=localhost:{port}\n\
+         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://:{}\n\
+         advertised.listeners=PLAINTEXT://localhost:{port}\nnum.partitions=5\n\
+         num.network.threads=3\nlog.dirs={}\n",
+        port + 1,
+        text(&data)
+    );
+    std::fs::write(&file, content).expect("written");
+    let (mut child, lines) = start_by_hand(&["--config", text(&file), "--shards", "1"]);
+    let expected = format!("shard 0  node 3000  core 0  localhost:{port}");
+    let shown = lines.iter().find(|line| line.starts_with("shard 0")).expect("a shard line");
+    assert!(shown.starts_with("shard 0  node 3000 "), "{shown}");
+    assert!(shown.ends_with(expected.rsplit(' ').next().expect("an address")), "{shown}");
+    let bootstrap = format!("127.0.0.1:{port}");
+    corelane(&["topic", "create", "t", "--bootstrap", &bootstrap], b"").done();
+    let topic = corelane(&["topic", "describe", "t", "--bootstrap", &bootstrap], b"").done();
+    assert!(topic.starts_with("t  partitions 5 "), "{topic}");
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn kill_9_loses_nothing_that_was_acknowledged() {
+    let mut cluster = Cluster::start_with(options(4));
+    cluster.run(&["topic", "create", "t", "-p", "8"]).done();
+    let mut expected = String::new();
+    for round in 0..3u32 {
+        let sent = numbers(round * 1000 + 1..=round * 1000 + 1000);
+        cluster.feed(&["produce", "t"], sent.as_bytes()).done();
+        expected.push_str(&sent);
+        cluster.broker.kill();
+        cluster.broker.start().expect("it starts again");
+        assert_eq!(sorted(&cluster.run(&["consume", "t"]).done()), expected, "round {round}");
+    }
+}
+
+#[test]
+fn sigterm_is_a_clean_shutdown_and_nothing_is_lost() {
+    let mut cluster = Cluster::start_with(options(2));
+    cluster.run(&["topic", "create", "t", "-p", "4"]).done();
+    let sent = numbers(1..=5000);
+    cluster.feed(&["produce", "t", "-z", "lz4"], sent.as_bytes()).done();
+    let status = cluster.broker.stop().expect("it stops").expect("it ran");
+    assert_eq!(status.code(), Some(0));
+    let marker = cluster.broker.data_dir().join(".kafka_cleanshutdown");
+    assert!(marker.exists(), "no sign of a clean shutdown");
+    cluster.broker.start().expect("it starts again");
+    assert!(!marker.exists(), "the sign outlived the start");
+    assert_eq!(sorted(&cluster.run(&["consume", "t"]).done()), sent);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_idle_clients() {
+    let mut cluster = Cluster::start_with(options(1));
+    cluster.run(&["topic", "create", "t", "-p", "1"]).done();
+    let mut reader = Command::new(binary())
+        .args(["consume", "t", "--follow", "--timeout", "1"])
+        .args(["--bootstrap", &cluster.broker.bootstrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let silent = std::net::TcpStream::connect(cluster.broker.bootstrap()).expect("connected");
+    let status = cluster.broker.stop().expect("it stops in time").expect("it ran");
+    assert_eq!(status.code(), Some(0));
+    drop(silent);
+    // The reader gives up by itself once its patience is over.
+    let deadline = Instant::now() + PATIENCE;
+    while reader.try_wait().expect("a state").is_none() {
+        assert!(Instant::now() < deadline, "the reader hangs");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let folder = temporary_folder("process-").expect("a folder");
+    let data = folder.path().join("data");
+    let listen = format!("127.0.0.1:{}", free_port());
+    let arguments = ["--data-dir", text(&data), "--listen", &listen, "--shards", "1"];
+    let (mut child, _) = start_by_hand(&arguments);
+    signal(&child, Signal::TERM);
+    signal(&child, Signal::TERM);
+    let status = child.wait().expect("it ends");
+    // Both may arrive as one, or the first may be done before the second comes.
+    let code = status.code();
+    assert!(code == Some(0) || code == Some(130), "{status:?} {:?}", status.signal());
+    let (mut child, _) = start_by_hand(&arguments);
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn another_number_of_shards_finds_every_record() {
+    let folder = temporary_folder("process-").expect("a folder");
+    let data = folder.path().join("data");
+    let base = 31_000 + u16::try_from(std::process::id() % 900).expect("small");
+    let listen = format!("127.0.0.1:{base}");
+    let sent = numbers(1..=2000);
+    for (round, shards) in ["4", "1", "3"].into_iter().enumerate() {
+        let arguments = ["--data-dir", text(&data), "--listen", &listen, "--shards", shards];
+        let (mut child, _) = start_by_hand(&arguments);
+        let run = |line: &[&str], stdin: &[u8]| {
+            corelane(&[line, &["--bootstrap", &listen]].concat(), stdin).done()
+        };
+        if round == 0 {
+            run(&["topic", "create", "t", "-p", "8"], b"");
+            run(&["produce", "t"], sent.as_bytes());
+        }
+        assert_eq!(sorted(&run(&["consume", "t"], b"")), sent, "{shards} shards");
+        let shown = run(&["topic", "describe", "t"], b"");
+        let leader = |line: &str| line.split_whitespace().nth(2).map(str::to_owned);
+        let mut leaders: Vec<String> = shown.lines().skip(1).filter_map(leader).collect();
+        leaders.sort();
+        leaders.dedup();
+        assert_eq!(leaders.len().to_string(), shards, "{shown}");
+        signal(&child, Signal::TERM);
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    }
+}
