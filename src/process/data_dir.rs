@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use reactor::fs::{self, DirLock};
 
 use super::meta_properties::{FILE_NAME, MAX_BYTES, MetaProperties};
+use super::{AFTERLIFE, AFTERLIFE_PAUSE};
 use crate::error::{Error, Result, plain};
 
 const LOCK_FILE: &str = ".lock";
@@ -60,13 +61,22 @@ impl DataDirs {
 
 async fn lock(dir: &Path) -> Result<DirLock> {
     let path = dir.join(LOCK_FILE);
-    fs::lock(&path).await.map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => Error::data_dir(
-            format!("{} is in use by another process", dir.display()),
-            "stop that process, or name another directory with --data-dir",
-        ),
-        _ => unusable(&path, "lock", &error),
-    })
+    let deadline = reactor::now() + AFTERLIFE;
+    loop {
+        match fs::lock(&path).await {
+            Ok(lock) => return Ok(lock),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => {
+                return Err(unusable(&path, "lock", &error));
+            }
+            Err(_) if reactor::now() < deadline => reactor::sleep(AFTERLIFE_PAUSE).await,
+            Err(_) => {
+                return Err(Error::data_dir(
+                    format!("{} is in use by another process", dir.display()),
+                    "stop that process, or name another directory with --data-dir",
+                ));
+            }
+        }
+    }
 }
 
 async fn read(dir: &Path) -> Result<Option<MetaProperties>> {

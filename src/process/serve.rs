@@ -11,6 +11,7 @@ use hardware::{Check, Preflight, Resource, Status};
 use super::data_dir::DataDirs;
 use super::report::{ShardLine, banner, check_list};
 use super::shards::{self, Plan};
+use super::{AFTERLIFE, AFTERLIFE_PAUSE};
 use crate::cli::args::ServeArgs;
 use crate::config::{Machine, Settings};
 use crate::error::{Error, Result, plain, say, warn};
@@ -36,6 +37,7 @@ async fn serve(args: ServeArgs) -> Result<()> {
     let settings = Settings::resolve(&args, file.as_deref(), &machine)?;
     let addresses = addresses(&settings).await?;
     raise_limits();
+    wait_for_ports(&addresses).await;
     let checks = hardware::preflight(&Preflight {
         data_dirs: &settings.data_dirs,
         addresses: &addresses,
@@ -137,6 +139,16 @@ async fn addresses(settings: &Settings) -> Result<Vec<SocketAddr>> {
         Some(SocketAddr::new(base.ip(), endpoint.port))
     };
     (0..settings.shards).map(of_shard).collect::<Option<_>>().ok_or_else(|| unknown("no port left"))
+}
+
+/// Returns when the ports are free, or nobody gives them up; which of them, the preflight says.
+async fn wait_for_ports(addresses: &[SocketAddr]) {
+    let deadline = reactor::now() + AFTERLIFE;
+    let taken =
+        |&address: &SocketAddr| matches!(hardware::port_state(address), hardware::PortState::InUse);
+    while addresses.iter().any(taken) && reactor::now() < deadline {
+        reactor::sleep(AFTERLIFE_PAUSE).await;
+    }
 }
 
 fn shard_lines(settings: &Settings, broker_id: i32) -> Result<Vec<ShardLine>> {

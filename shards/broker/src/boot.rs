@@ -11,8 +11,8 @@ use std::time::Duration;
 use meta::controller::{Registration, Restart};
 use meta::{Delta, Endpoint, Image, NodeId};
 use reactor::sync::{Receiver, channel, oneshot};
-use reactor::{Either, Task, TcpListener, race, spawn};
-use tracing::info;
+use reactor::{Either, Task, TcpListener, race, spawn, yield_now};
+use tracing::{info, warn};
 use wire::Uuid;
 
 use crate::controller::{CONTROLLER_QUEUE, Controller, Progress};
@@ -29,6 +29,8 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 const LISTENER: &str = "PLAINTEXT";
 /// Kafka's code of that security protocol.
 const PLAIN_TEXT: i16 = 0;
+/// Exit code of a process that a second signal ended, as shells have it for an interrupt.
+const INTERRUPTED: i32 = 130;
 const STOP_POLL: Duration = Duration::from_millis(10);
 
 /// Serves until the process is asked to end; returns after a clean shutdown.
@@ -99,13 +101,26 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
     }
     let accepting = spawn(listener::accept(shard.clone(), listener));
     background::start(&shard, Some(checkpoints.clone()));
+    // Listened for before `ready` is said: a signal right after it must be a clean end already.
+    let asked_to_end = spawn(reactor::signal::termination());
+    yield_now().await;
     ready();
-    match race(&mut pump, reactor::signal::termination()).await {
+    match race(&mut pump, asked_to_end).await {
         Either::Left(ended) => return ended,
         Either::Right(Ok(signal)) => info!("{signal:?}: shutting down"),
         Either::Right(Err(source)) => return Err(BrokerError::Signals(source)),
     }
+    spawn(end_at_once()).detach();
     stop_all(&shard, accepting, controlling, stopped, checkpoints).await
+}
+
+/// A second signal comes from an operator who will not wait. What was acknowledged is safe, as after
+/// any crash; the next start has something to recover.
+async fn end_at_once() {
+    if reactor::signal::termination().await.is_ok() {
+        warn!("a second signal: ending at once");
+        std::process::exit(INTERRUPTED);
+    }
 }
 
 /// What this host's shards register as.

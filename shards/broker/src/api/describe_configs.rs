@@ -105,7 +105,7 @@ fn config_result(entry: Entry, wants: Wants) -> DescribeConfigsResourceResult<'s
     };
     let synonyms: Vec<DescribeConfigsSynonym<'_>> = if wants.synonyms {
         let synonyms = entry.synonyms.into_iter().map(|synonym| DescribeConfigsSynonym {
-            name: synonym.name.into(),
+            name: synonym.name,
             value: visible(synonym.value),
             source: synonym.source.code(),
         });
