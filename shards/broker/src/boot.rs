@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use meta::controller::{Registration, Restart};
-use meta::{Delta, Endpoint, Image, NodeId};
+use meta::controller::{METADATA_VERSION, Registration, Restart};
+use meta::{Decision, Delta, Endpoint, Image, MetadataRecord, NodeId};
 use reactor::sync::{Receiver, channel, oneshot};
 use reactor::{Either, Task, TcpListener, race, spawn, yield_now};
 use tracing::{info, warn};
@@ -170,21 +170,39 @@ async fn register(
     log: &MetadataLog,
     registration: &Registration,
 ) -> Result<(), BrokerError> {
-    let decision = {
-        let config = shard.config();
-        let manager = meta::Controller {
-            image,
-            config: &config,
-            fixed: shard.static_config(),
-            node: NodeId(shard.node_id()),
-        };
-        manager.register_broker(registration)
-    };
+    let features = manager(shard, image, |m| m.set_features(&[METADATA_VERSION]));
+    commit(image, log, features.records).await?;
+    let decision = manager(shard, image, |m| m.register_broker(registration));
     if let Err(failure) = decision.outcome {
         return Err(BrokerError::MetadataLog(failure.message));
     }
-    let base_offset = log.commit(&decision.records, reactor::wall_clock_ms()).await?;
-    image.apply_delta(&Delta { base_offset, records: decision.records.into() })?;
+    commit(image, log, decision.records).await
+}
+
+fn manager<T>(
+    shard: &Shard,
+    image: &Image,
+    decide: impl FnOnce(meta::Controller<'_>) -> Decision<T>,
+) -> Decision<T> {
+    let config = shard.config();
+    decide(meta::Controller {
+        image,
+        config: &config,
+        fixed: shard.static_config(),
+        node: NodeId(shard.node_id()),
+    })
+}
+
+async fn commit(
+    image: &mut Image,
+    log: &MetadataLog,
+    records: Vec<MetadataRecord>,
+) -> Result<(), BrokerError> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    let base_offset = log.commit(&records, reactor::wall_clock_ms()).await?;
+    image.apply_delta(&Delta { base_offset, records: records.into() })?;
     Ok(())
 }
 

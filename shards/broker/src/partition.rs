@@ -11,7 +11,7 @@ use meta::config::TopicConfig;
 use wire::records::validate::Rules;
 use wire::{ErrorCode, Uuid};
 
-use crate::settings;
+use crate::settings::{self, PartitionLimits};
 
 /// The leader epoch that says "do not check".
 const NO_EPOCH: i32 = -1;
@@ -26,7 +26,7 @@ pub(crate) struct Partition {
     pub log: Log,
     leader_epoch: Cell<i32>,
     config: RefCell<Rc<TopicConfig>>,
-    producer_id_expiration_ms: i64,
+    limits: PartitionLimits,
 }
 
 impl Partition {
@@ -36,7 +36,7 @@ impl Partition {
         log: Log,
         leader_epoch: i32,
         config: Rc<TopicConfig>,
-        producer_id_expiration_ms: i64,
+        limits: PartitionLimits,
     ) -> Self {
         let is_internal = meta::controller::is_internal(&topic);
         Partition {
@@ -48,7 +48,7 @@ impl Partition {
             log,
             leader_epoch: Cell::new(leader_epoch),
             config: RefCell::new(config),
-            producer_id_expiration_ms,
+            limits,
         }
     }
 
@@ -119,7 +119,7 @@ impl Partition {
 
     /// What a produced batch is checked against.
     pub fn produce_rules(&self, produce_version: i16) -> Rules {
-        settings::produce_rules(&self.config.borrow(), produce_version)
+        settings::produce_rules(&self.config.borrow(), &self.limits, produce_version)
     }
 
     /// DeleteRecords is refused where the topic keeps the latest value of every key for good.
@@ -130,7 +130,7 @@ impl Partition {
 
     /// Takes over a changed topic configuration.
     pub fn reconfigure(&self, config: Rc<TopicConfig>) {
-        self.log.reconfigure(settings::log_config(&config, self.producer_id_expiration_ms));
+        self.log.reconfigure(settings::log_config(&config, &self.limits));
         self.config.replace(config);
     }
 }

@@ -242,8 +242,8 @@ async fn open(
             leader_epoch: assignment.leader_epoch,
         },
     };
-    let expiration_ms = shard.config().producer_id_expiration_ms;
-    let options = settings::log_config(&config, expiration_ms);
+    let limits = shard.partition_limits();
+    let options = settings::log_config(&config, &limits);
     let now_ms = reactor::wall_clock_ms();
     let (log, recovered) = Log::open(&shard.log_shared, dir.clone(), options, hint, now_ms)
         .await
@@ -263,6 +263,6 @@ async fn open(
         log,
         assignment.leader_epoch,
         config,
-        expiration_ms,
+        limits,
     ))
 }

@@ -45,7 +45,15 @@ pub(crate) fn interval(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
-pub(crate) fn log_config(topic: &TopicConfig, producer_id_expiration_ms: i64) -> LogConfig {
+/// What the broker, not the topic, sets for a partition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartitionLimits {
+    pub producer_id_expiration_ms: i64,
+    /// No batch is opened beyond this, whatever its topic allows: the shard's memory is finite.
+    pub decompressed_bytes_max: usize,
+}
+
+pub(crate) fn log_config(topic: &TopicConfig, limits: &PartitionLimits) -> LogConfig {
     LogConfig {
         segment_bytes: topic.segment_bytes,
         segment_ms: topic.segment_ms,
@@ -60,13 +68,17 @@ pub(crate) fn log_config(topic: &TopicConfig, producer_id_expiration_ms: i64) ->
         max_message_bytes: topic.max_message_bytes,
         file_delete_delay_ms: topic.file_delete_delay_ms.unsigned_abs(),
         preallocate: if topic.preallocate { Preallocate::ZeroFill } else { Preallocate::Auto },
-        producer_id_expiration_ms,
+        producer_id_expiration_ms: limits.producer_id_expiration_ms,
         delete: topic.delete,
         compact: topic.compact,
     }
 }
 
-pub(crate) fn produce_rules(topic: &TopicConfig, produce_version: i16) -> Rules {
+pub(crate) fn produce_rules(
+    topic: &TopicConfig,
+    limits: &PartitionLimits,
+    produce_version: i16,
+) -> Rules {
     Rules {
         max_message_bytes: topic.max_message_bytes as usize,
         timestamp_type: match topic.message_timestamp_type {
@@ -86,7 +98,8 @@ pub(crate) fn produce_rules(topic: &TopicConfig, produce_version: i16) -> Rules 
         compacted: topic.compact,
         strict: topic.record_validation == RecordValidation::Strict,
         produce_version,
-        decompressed_limit: topic.max_decompressed_message_bytes as usize,
+        decompressed_limit: (topic.max_decompressed_message_bytes as usize)
+            .min(limits.decompressed_bytes_max),
     }
 }
 

@@ -15,6 +15,7 @@ use reactor::sync::{ByteBudget, Notify, OneshotSender, oneshot};
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use wire::{ErrorCode, Uuid};
 
+use crate::ShardStart;
 use crate::control::{ControlReply, ControlRequest};
 use crate::controller::{Job, ReplyTo};
 use crate::fetch_session::{FetchSessions, TopicRef};
@@ -22,7 +23,7 @@ use crate::listener::Connections;
 use crate::mesh::{FoundLog, ShardMessage};
 use crate::partition::Partition;
 use crate::partitions::{LocalPartitions, Slot};
-use crate::{ShardStart, settings};
+use crate::settings::{self, PartitionLimits};
 
 /// The shard that runs the controller.
 pub(crate) const CONTROLLER_SHARD: usize = 0;
@@ -203,6 +204,13 @@ impl Shard {
     /// The layers of configuration as this node sees them.
     pub fn layers<'a>(&'a self, image: &'a Image) -> Layers<'a> {
         image.layers(&self.static_config, NodeId(self.node_id))
+    }
+
+    pub fn partition_limits(&self) -> PartitionLimits {
+        PartitionLimits {
+            producer_id_expiration_ms: self.config().producer_id_expiration_ms,
+            decompressed_bytes_max: self.request_budget.capacity(),
+        }
     }
 
     pub fn open_partitions(&self) -> Vec<Rc<Partition>> {

@@ -68,7 +68,7 @@ fn created(name: String, topic: CreatedTopic) -> CreatableTopicResult<'static> {
         .configs
         .into_iter()
         .map(|entry| CreatableTopicConfigs {
-            name: entry.key.name.into(),
+            name: entry.name,
             value: entry.value.map(Into::into),
             read_only: entry.read_only,
             config_source: entry.source.code(),

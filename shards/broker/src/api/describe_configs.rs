@@ -43,9 +43,8 @@ fn describe<'a>(
         Ok(entries) => {
             // Null and empty both ask for every key.
             let keys = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty());
-            let asked = |entry: &Entry| {
-                keys.is_none_or(|keys| keys.iter().any(|key| key == entry.key.name))
-            };
+            let asked =
+                |entry: &Entry| keys.is_none_or(|keys| keys.iter().any(|key| key == entry.name));
             let configs: Vec<_> = entries
                 .into_iter()
                 .filter(asked)
@@ -114,7 +113,7 @@ fn config_result(entry: Entry, wants: Wants) -> DescribeConfigsResourceResult<'s
         Vec::new()
     };
     DescribeConfigsResourceResult {
-        name: owned(entry.key.name),
+        name: entry.name.clone(),
         value: visible(entry.value.clone()),
         read_only: entry.read_only,
         config_source: entry.source.code(),
