@@ -340,7 +340,7 @@ fn broken_batches_are_refused_one_by_one() {
             (old_magic, ErrorCode::InvalidRecord),
             (twice, ErrorCode::InvalidRecord),
             (Vec::new(), ErrorCode::InvalidRecord),
-            (good[..good.len() - 3].to_vec(), ErrorCode::CorruptMessage),
+            (good[..good.len() - 3].to_vec(), ErrorCode::InvalidRecord),
         ] {
             let (code, offset) = client.produce("strict", 0, &bytes).await.expect("produce");
             assert_eq!(
