@@ -23,8 +23,10 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + S
 
 /// Bounds one request and its answer.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
-/// Bounds the reading of records that are known to be there, and waits for the cluster's state.
-pub const WAIT_LIMIT: Duration = Duration::from_secs(30);
+/// Bounds the reading of records that are known to be there.
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
+/// Bounds waits for the cluster's state: a loaded Kafka takes its time over 1,000 partitions.
+const STATE_LIMIT: Duration = Duration::from_secs(45);
 const POLL_EVERY: Duration = Duration::from_millis(50);
 const STATISTICS_EVERY_MS: &str = "100";
 
@@ -394,7 +396,7 @@ fn received(message: &BorrowedMessage<'_>) -> Record {
 
 /// Tries until the call succeeds, and gives its last error when the time is up.
 pub fn eventually<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
-    let end = Instant::now() + WAIT_LIMIT;
+    let end = Instant::now() + STATE_LIMIT;
     loop {
         match call() {
             Err(_) if Instant::now() < end => std::thread::sleep(POLL_EVERY),
