@@ -94,6 +94,11 @@ async fn plan(cluster: &mut Cluster, args: &ConsumeArgs, isolation: Isolation) -
     if partitions.is_empty() {
         partitions = metadata.partitions.iter().map(|partition| partition.index).collect();
     }
+    if let Some(missing) = partitions.iter().find(|&&index| metadata.partition(index).is_none()) {
+        let what = format!("{topic} has no partition {missing}");
+        let remedy = format!("it has {} of them, from 0", metadata.partitions.len());
+        return Err(Error::refused(what, remedy));
+    }
     let default = if args.follow { Position::Latest } else { Position::Earliest };
     let from = args.from.unwrap_or(default);
     let mut at = async |time| {

@@ -1,6 +1,7 @@
 //! Runs the `corelane` binary as a person would: arguments and stdin in; code, stdout, stderr out.
 
 #![allow(dead_code, reason = "each suite uses its own part")]
+#![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
