@@ -11,8 +11,11 @@ pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
         AppendError::Producer(ProducerRejection::InvalidEpoch { .. }) => {
             ErrorCode::InvalidProducerEpoch
         }
-        AppendError::Producer(ProducerRejection::DuplicateTooOld { .. }) => {
-            ErrorCode::DuplicateSequenceNumber
+        AppendError::Producer(ProducerRejection::NotTransactional { .. }) => {
+            ErrorCode::InvalidTxnState
+        }
+        AppendError::Producer(ProducerRejection::CoordinatorFenced { .. }) => {
+            ErrorCode::TransactionCoordinatorFenced
         }
         // The caller waits for room instead of answering this.
         AppendError::Full => ErrorCode::RequestTimedOut,

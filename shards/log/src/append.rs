@@ -7,13 +7,14 @@
 use std::rc::{Rc, Weak};
 
 use smallvec::SmallVec;
+use wire::records::control::EndTransaction;
 use wire::records::{BatchHeader, BatchView};
 
 use crate::budget::{Charge, Evict};
 use crate::config::Promise;
 use crate::core::{Core, LogState, Mark, State};
 use crate::error::AppendError;
-use crate::producer_state::{BatchMeta, ProducerBatch, Sequenced};
+use crate::producer_state::{BatchMeta, Marker, ProducerBatch, Sequenced};
 use crate::segment::Segment;
 
 /// Chunks grow from the first to the second size with the traffic of the partition, so that an
@@ -46,6 +47,26 @@ pub(crate) fn producer_batch(header: &BatchHeader) -> Option<ProducerBatch> {
         base_offset: header.base_offset,
         last_offset: header.last_offset(),
         max_timestamp: header.max_timestamp,
+        transactional: header.attributes.is_transactional(),
+    })
+}
+
+/// What a control batch ends; `None` for other batches and for markers that cannot be read.
+/// `header` is the batch's as it is stored, `bytes` may not be stamped yet.
+pub(crate) fn marker(header: &BatchHeader, bytes: &[u8]) -> Option<Marker> {
+    if !(header.has_producer() && header.attributes.is_control()) {
+        return None;
+    }
+    let batch = BatchView::parse(bytes).ok()?;
+    let end = EndTransaction::read(&batch).ok()??;
+    Some(Marker {
+        producer_id: header.producer_id,
+        epoch: header.producer_epoch,
+        coordinator_epoch: end.coordinator_epoch,
+        committed: end.committed,
+        offset: header.base_offset,
+        timestamp: header.max_timestamp,
+        raises_epoch: false,
     })
 }
 
@@ -228,6 +249,9 @@ impl State {
         }
         if let Some(batch) = producer_batch(header) {
             self.producers.update(&batch);
+        } else if let Some(marker) = marker(header, bytes) {
+            self.producers.end_transaction(&marker);
+            self.producers.advance_high_watermark(self.visible_end);
         }
         if self.epochs.assign(header.partition_leader_epoch, header.base_offset) {
             self.epochs_changed = true;

@@ -40,16 +40,27 @@ impl LeaderEpochs {
     }
 
     /// Notes that `epoch` writes from `start_offset` on. Returns whether anything changed.
+    ///
+    /// What lies ahead of it goes: entries of its epoch or later ones, and entries that start at its
+    /// offset or beyond. They wrote nothing, or what they wrote is overwritten.
     pub fn assign(&mut self, epoch: i32, start_offset: i64) -> bool {
         if epoch < 0 || start_offset < 0 {
             return false;
         }
-        if self.entries.last().is_some_and(|last| last.epoch >= epoch) {
+        let goes_on = |last: &EpochStart| last.epoch == epoch && last.start_offset <= start_offset;
+        if self.entries.last().is_some_and(goes_on) {
             return false;
         }
-        self.entries.retain(|e| e.start_offset < start_offset);
+        self.entries.retain(|e| e.epoch < epoch && e.start_offset < start_offset);
         self.entries.push(EpochStart { epoch, start_offset });
         true
+    }
+
+    /// As [`assign`](Self::assign) for an epoch later than all, else nothing: for batches that are
+    /// read again, whose epochs may be known already with all that followed.
+    pub fn replay(&mut self, epoch: i32, start_offset: i64) -> bool {
+        let later = self.entries.last().is_none_or(|last| last.epoch < epoch);
+        later && self.assign(epoch, start_offset)
     }
 
     /// Where the latest epoch at or below the asked one ends: `(that epoch, its end offset)`.
@@ -138,8 +149,23 @@ mod tests {
         assert!(epochs.assign(2, 50));
         assert!(epochs.assign(4, 50));
         assert!(!epochs.assign(4, 60));
-        assert!(!epochs.assign(3, 60));
         assert_eq!(epochs, of(&[(1, 0), (4, 50)]));
+        assert!(epochs.assign(3, 60), "a log that goes back to an older epoch is followed");
+        assert_eq!(epochs, of(&[(1, 0), (3, 60)]));
+        assert!(epochs.assign(3, 40), "an epoch began earlier than noted");
+        assert_eq!(epochs, of(&[(1, 0), (3, 40)]));
+        assert!(!epochs.assign(-1, 80));
+    }
+
+    #[test]
+    fn reading_the_log_again_changes_nothing() {
+        let mut epochs = of(&[(1, 0), (4, 50)]);
+        for (epoch, start) in [(1, 0), (1, 30), (4, 50), (4, 60), (-1, 70)] {
+            assert!(!epochs.replay(epoch, start), "{epoch} from {start}");
+        }
+        assert_eq!(epochs, of(&[(1, 0), (4, 50)]));
+        assert!(epochs.replay(5, 80));
+        assert_eq!(epochs, of(&[(1, 0), (4, 50), (5, 80)]));
     }
 
     #[test]
@@ -152,5 +178,86 @@ mod tests {
         assert_eq!(epochs, of(&[(2, 60)]));
         assert!(!epochs.truncate_start(60));
         assert!(!of(&[(1, 10)]).truncate_start(5));
+    }
+
+    /// The epoch of every offset of a log, and what follows from that alone.
+    #[derive(Clone, Debug, Default)]
+    struct Offsets {
+        first: i64,
+        epochs: Vec<i32>,
+    }
+
+    impl Offsets {
+        fn end(&self) -> i64 {
+            self.first + self.epochs.len() as i64
+        }
+
+        fn index(&self, offset: i64) -> usize {
+            usize::try_from(offset - self.first).unwrap_or(0).min(self.epochs.len())
+        }
+
+        fn epoch_of(&self, offset: i64) -> i32 {
+            let past_the_end = self.epochs.last().copied();
+            let at = self.epochs.get(self.index(offset)).copied().or(past_the_end);
+            if offset < self.first { -1 } else { at.unwrap_or(-1) }
+        }
+
+        fn end_offset_for(&self, epoch: i32) -> (i32, i64) {
+            let Some(latest) = self.epochs.last() else { return (-1, -1) };
+            match epoch {
+                _ if epoch < 0 || epoch > *latest => (-1, -1),
+                _ if epoch == *latest => (epoch, self.end()),
+                _ => {
+                    let until = self.epochs.iter().position(|e| *e > epoch).unwrap_or(0);
+                    let floor = self.epochs.iter().filter(|e| **e <= epoch).max();
+                    (floor.copied().unwrap_or(epoch), self.first + until as i64)
+                }
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn answers_are_those_of_the_log_itself(
+            operations in proptest::collection::vec((0u8..8, 0i32..4, 1i64..30), 1..60)
+        ) {
+            let (mut epochs, mut log, mut current) =
+                (LeaderEpochs::default(), Offsets::default(), 0);
+            for (kind, step, length) in operations {
+                match kind {
+                    0..=4 => {
+                        current += step;
+                        epochs.assign(current, log.end());
+                        log.epochs.extend(vec![current; length as usize]);
+                    }
+                    // Truncation leaves at least one record: an empty log keeps its last epoch.
+                    5 if log.epochs.len() > 1 => {
+                        let end = (log.end() - length).max(log.first + 1);
+                        epochs.truncate_end(end);
+                        log.epochs.truncate(log.index(end));
+                    }
+                    6 if log.epochs.len() > 1 => {
+                        let start = (log.first + length).min(log.end() - 1);
+                        epochs.truncate_start(start);
+                        log.epochs.drain(..log.index(start));
+                        log.first = start;
+                    }
+                    _ => {
+                        // Recovery reads everything again.
+                        for (index, epoch) in log.epochs.iter().enumerate() {
+                            epochs.replay(*epoch, log.first + index as i64);
+                        }
+                    }
+                }
+                current = log.epochs.last().copied().unwrap_or(current);
+                for offset in log.first - 2..log.end() + 2 {
+                    proptest::prop_assert_eq!(epochs.epoch_of(offset), log.epoch_of(offset));
+                }
+                for epoch in -1..current + 3 {
+                    let answer = epochs.end_offset_for(epoch, log.end());
+                    proptest::prop_assert_eq!(answer, log.end_offset_for(epoch), "{}", epoch);
+                }
+            }
+        }
     }
 }

@@ -84,7 +84,10 @@ impl Log {
 
     /// Everything below belongs to no open transaction.
     pub fn last_stable_offset(&self) -> i64 {
-        self.visible_end_offset()
+        let mut state = self.0.state.borrow_mut();
+        let visible_end = state.visible_end;
+        state.producers.advance_high_watermark(visible_end);
+        state.producers.first_unstable_offset().map_or(visible_end, |first| first.min(visible_end))
     }
 
     /// Everything below is synced with its indexes and producer state.

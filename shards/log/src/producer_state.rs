@@ -1,47 +1,65 @@
-//! What the leader remembers of idempotent producers, and the `.snapshot` file of it.
+//! What the leader remembers of the producers of one partition.
 //!
-//! Owns: the last five batches of each producer, the decision whether a batch is the next one, a
-//! repetition or out of order (KIP-98), expiry, and Kafka's snapshot format. Pure: the time is an
-//! argument.
+//! Owns: the last five batches of each producer and the decision whether a batch is the next one, a
+//! repetition or out of order (KIP-98); open transactions and what they hold back; expiry. Pure: the
+//! time is an argument, the file is `producer_snapshot`'s matter. It never looks at records.
 //!
-//! ```text
-//! 0         2     6       10
-//! | version | crc | count | count entries of 46 bytes         (version = 1, big-endian)
-//!             crc = CRC-32C of everything behind it
-//! 0    8       10              14            22            26          34
-//! | id | epoch | last sequence | last offset | offset delta | timestamp | ...
-//!      34                  38                            46
-//!   ...| coordinator epoch | first offset of the open txn | (-1 = none)
-//! ```
+//! | known of the producer    | a batch of the client                          | answer            |
+//! |--------------------------|------------------------------------------------|-------------------|
+//! | nothing                  | any sequence: the log may have been trimmed    | next              |
+//! | a higher epoch           |                                                | invalid epoch     |
+//! | a lower epoch            | sequence 0, else ...                           | next, out of order|
+//! | this epoch, some batches | first and last sequence of one of the last five| duplicate         |
+//! |                          | the sequence after the last one, else ...      | next, out of order|
+//! | this epoch, no batches   | sequence 0, else ... (a marker set the epoch)  | next, out of order|
+//! | an open transaction      | a next batch outside of one                    | not transactional |
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use ahash::AHashMap;
 use thiserror::Error;
 
 /// Kafka's clients keep at most five produce requests in flight, so a retry is among these.
-const BATCHES_KEPT: usize = 5;
-const SNAPSHOT_VERSION: i16 = 1;
-const SNAPSHOT_HEADER: usize = 10;
-const SNAPSHOT_ENTRY: usize = 46;
-/// Bytes of the header that the checksum does not cover.
-const UNCHECKED: usize = 6;
+pub const BATCHES_KEPT: usize = 5;
+/// Most producers remembered of one partition (about 16 MiB); beyond, those silent longest go.
+pub const MAX_PRODUCERS: usize = 65_536;
+/// What goes at once then, so that the search for the oldest is paid for by many newcomers.
+const EVICTED_AT_ONCE: usize = MAX_PRODUCERS / 8;
+/// Before any epoch or coordinator epoch.
+pub(crate) const NONE: i32 = -1;
 
 /// The producer's part of a batch header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerBatch {
     pub producer_id: i64,
     pub epoch: i16,
+    /// -1 for batches of the broker itself, which have no sequence.
     pub first_sequence: i32,
     /// Wraps from `i32::MAX` to 0.
     pub last_sequence: i32,
     pub base_offset: i64,
     pub last_offset: i64,
     pub max_timestamp: i64,
+    pub transactional: bool,
+}
+
+/// The end of a producer's transaction, as a control batch tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marker {
+    pub producer_id: i64,
+    pub epoch: i16,
+    pub coordinator_epoch: i32,
+    pub committed: bool,
+    /// The offset of the marker itself.
+    pub offset: i64,
+    pub timestamp: i64,
+    /// The coordinator raises the epoch with every marker (transaction.version 2, KIP-890), so one
+    /// that does not is late. Not known when reading a log, where `false` is right.
+    pub raises_epoch: bool,
 }
 
 /// A batch as remembered: enough to answer its repetition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchMeta {
     pub first_sequence: i32,
     pub last_sequence: i32,
@@ -58,7 +76,19 @@ pub enum Sequenced {
     Duplicate(BatchMeta),
 }
 
-/// Why a batch is refused.
+/// A transaction that a marker ended: a line of the transaction index if it was aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedTransaction {
+    pub producer_id: i64,
+    pub first_offset: i64,
+    /// The marker's.
+    pub last_offset: i64,
+    pub committed: bool,
+    /// Where the open part of the log begins now, whatever the high watermark.
+    pub last_stable_offset: i64,
+}
+
+/// Why a batch or marker is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ProducerRejection {
     #[error(
@@ -70,25 +100,48 @@ pub enum ProducerRejection {
     )]
     InvalidEpoch { producer_id: i64, current: i16, got: i16 },
     #[error(
-        "producer {producer_id} repeated sequence {first_sequence}, which is older than the last five batches"
+        "producer {producer_id} has a transaction open since offset {since} but wrote outside of it; it must end it first"
     )]
-    DuplicateTooOld { producer_id: i64, first_sequence: i32 },
+    NotTransactional { producer_id: i64, since: i64 },
+    #[error(
+        "the marker for producer {producer_id} is of coordinator epoch {got} but {current} is known; a newer coordinator took over"
+    )]
+    CoordinatorFenced { producer_id: i64, current: i32, got: i32 },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Producer {
-    epoch: i16,
-    batches: VecDeque<BatchMeta>,
-    last_timestamp: i64,
-    coordinator_epoch: i32,
+/// One producer, as listings show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerView {
+    pub producer_id: i64,
+    pub epoch: i16,
+    /// -1 if no batch of this epoch is known.
+    pub last_sequence: i32,
+    pub last_timestamp: i64,
+    /// -1 if no transaction was ended yet.
+    pub coordinator_epoch: i32,
     /// First offset of the open transaction.
-    open_txn: Option<i64>,
+    pub open_since: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Producer {
+    pub(crate) epoch: i16,
+    /// The oldest first.
+    batches: [BatchMeta; BATCHES_KEPT],
+    kept: u8,
+    pub(crate) last_timestamp: i64,
+    pub(crate) coordinator_epoch: i32,
+    pub(crate) open_since: Option<i64>,
 }
 
 /// Every producer of one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProducerStates {
-    producers: AHashMap<i64, Producer>,
+    pub(crate) producers: AHashMap<i64, Producer>,
+    /// Open transactions: first offset to producer.
+    open: BTreeMap<i64, i64>,
+    /// Ended transactions whose marker may not be visible yet: first offset to the marker's.
+    ended: BTreeMap<i64, i64>,
 }
 
 impl ProducerStates {
@@ -100,60 +153,58 @@ impl ProducerStates {
         self.producers.is_empty()
     }
 
-    /// Whether `batch` may be appended. Offsets of `batch` are not looked at.
+    /// About the memory held, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let transactions = self.open.len() + self.ended.len();
+        self.producers.capacity() * (size_of::<(i64, Producer)>() + 1)
+            + transactions * 2 * size_of::<(i64, i64)>()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = ProducerView> + '_ {
+        self.producers.iter().map(|(producer_id, producer)| ProducerView {
+            producer_id: *producer_id,
+            epoch: producer.epoch,
+            last_sequence: producer.last().map_or(NONE, |meta| meta.last_sequence),
+            last_timestamp: producer.last_timestamp,
+            coordinator_epoch: producer.coordinator_epoch,
+            open_since: producer.open_since,
+        })
+    }
+
+    /// Whether a client's `batch` may be appended. Offsets of `batch` are not looked at.
     pub fn check(&self, batch: &ProducerBatch) -> Result<Sequenced, ProducerRejection> {
         let producer_id = batch.producer_id;
         let Some(known) = self.producers.get(&producer_id) else {
-            // The log may have been trimmed past this producer's batches: any sequence will do.
             return Ok(Sequenced::Next);
         };
+        if let Some(meta) = known.repeated(batch) {
+            return Ok(Sequenced::Duplicate(meta));
+        }
         if batch.epoch < known.epoch {
             let (current, got) = (known.epoch, batch.epoch);
             return Err(ProducerRejection::InvalidEpoch { producer_id, current, got });
         }
-        let out_of_order = |expected| {
-            let got = batch.first_sequence;
-            Err(ProducerRejection::OutOfOrder { producer_id, expected, got })
+        let expected = match known.last() {
+            Some(last) if batch.epoch == known.epoch => next_sequence(last.last_sequence),
+            _ => 0,
         };
-        if batch.epoch > known.epoch {
-            return if batch.first_sequence == 0 { Ok(Sequenced::Next) } else { out_of_order(0) };
+        if batch.first_sequence != expected && batch.first_sequence != NONE {
+            let got = batch.first_sequence;
+            return Err(ProducerRejection::OutOfOrder { producer_id, expected, got });
         }
-        let Some(last) = known.batches.back() else { return Ok(Sequenced::Next) };
-        let repeated = known.batches.iter().rev().find(|meta| {
-            meta.first_sequence == batch.first_sequence && meta.last_sequence == batch.last_sequence
-        });
-        if let Some(meta) = repeated {
-            return Ok(Sequenced::Duplicate(*meta));
+        match known.open_since {
+            Some(since) if !batch.transactional => {
+                Err(ProducerRejection::NotTransactional { producer_id, since })
+            }
+            _ => Ok(Sequenced::Next),
         }
-        let expected = next_sequence(last.last_sequence);
-        if batch.first_sequence == expected {
-            return Ok(Sequenced::Next);
-        }
-        let oldest = known.batches.front().map_or(0, |meta| meta.first_sequence);
-        if is_before(batch.last_sequence, oldest) {
-            let first_sequence = batch.first_sequence;
-            return Err(ProducerRejection::DuplicateTooOld { producer_id, first_sequence });
-        }
-        out_of_order(expected)
     }
 
-    /// Remembers a batch that was appended, or that recovery read.
+    /// Remembers a batch that was appended, or that recovery or replication read.
     pub fn update(&mut self, batch: &ProducerBatch) {
-        let producer = self.producers.entry(batch.producer_id).or_insert_with(|| Producer {
-            epoch: batch.epoch,
-            batches: VecDeque::new(),
-            last_timestamp: batch.max_timestamp,
-            coordinator_epoch: -1,
-            open_txn: None,
-        });
-        if producer.epoch != batch.epoch {
-            producer.epoch = batch.epoch;
-            producer.batches.clear();
-        }
-        if producer.batches.len() == BATCHES_KEPT {
-            producer.batches.pop_front();
-        }
-        producer.batches.push_back(BatchMeta {
+        let producer = self.entry(batch.producer_id, batch.epoch);
+        producer.take_epoch(batch.epoch);
+        producer.push(BatchMeta {
             first_sequence: batch.first_sequence,
             last_sequence: batch.last_sequence,
             base_offset: batch.base_offset,
@@ -161,140 +212,164 @@ impl ProducerStates {
             timestamp: batch.max_timestamp,
         });
         producer.last_timestamp = batch.max_timestamp;
+        if batch.transactional && producer.open_since.is_none() {
+            producer.open_since = Some(batch.base_offset);
+            self.open.insert(batch.base_offset, batch.producer_id);
+        }
+    }
+
+    /// Whether a coordinator's `marker` may be appended.
+    pub fn check_marker(&self, marker: &Marker) -> Result<(), ProducerRejection> {
+        let producer_id = marker.producer_id;
+        let Some(known) = self.producers.get(&producer_id) else { return Ok(()) };
+        let late = marker.epoch < known.epoch
+            // The same marker once more is harmless: the transaction is not open any longer.
+            || marker.raises_epoch && marker.epoch == known.epoch && known.open_since.is_some();
+        if late {
+            let (current, got) = (known.epoch, marker.epoch);
+            return Err(ProducerRejection::InvalidEpoch { producer_id, current, got });
+        }
+        if marker.coordinator_epoch < known.coordinator_epoch {
+            let (current, got) = (known.coordinator_epoch, marker.coordinator_epoch);
+            return Err(ProducerRejection::CoordinatorFenced { producer_id, current, got });
+        }
+        Ok(())
+    }
+
+    /// Remembers a marker that was appended or read. Tells what it ended, if anything was open.
+    pub fn end_transaction(&mut self, marker: &Marker) -> Option<EndedTransaction> {
+        let producer = self.entry(marker.producer_id, marker.epoch);
+        producer.take_epoch(marker.epoch);
+        producer.coordinator_epoch = marker.coordinator_epoch;
+        producer.last_timestamp = marker.timestamp;
+        let first_offset = producer.open_since.take()?;
+        self.open.remove(&first_offset);
+        self.ended.insert(first_offset, marker.offset);
+        let open_from = self.open.keys().next().copied();
+        Some(EndedTransaction {
+            producer_id: marker.producer_id,
+            first_offset,
+            last_offset: marker.offset,
+            committed: marker.committed,
+            last_stable_offset: open_from.unwrap_or_else(|| marker.offset.saturating_add(1)),
+        })
+    }
+
+    /// The first offset whose fate is not visible yet: the last stable offset is the lower of this
+    /// and the high watermark.
+    pub fn first_unstable_offset(&self) -> Option<i64> {
+        let open = self.open.keys().next();
+        let ended = self.ended.keys().next();
+        open.into_iter().chain(ended).min().copied()
+    }
+
+    /// Everything below `offset` is visible (or gone, when the log start moves): transactions whose
+    /// marker lies there hold nothing back any longer.
+    pub fn advance_high_watermark(&mut self, offset: i64) {
+        if self.ended.is_empty() {
+            return;
+        }
+        self.ended.retain(|_, marker| *marker >= offset);
     }
 
     /// Forgets producers that were silent for `expiration_ms` and have no open transaction.
     pub fn expire(&mut self, now_ms: i64, expiration_ms: i64) -> usize {
         let before = self.producers.len();
         self.producers.retain(|_, producer| {
-            producer.open_txn.is_some()
+            producer.open_since.is_some()
                 || now_ms.saturating_sub(producer.last_timestamp) < expiration_ms
         });
         before - self.producers.len()
     }
 
-    /// The bytes of a `.snapshot` file; producers by growing id, so equal states give equal files.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut ids: Vec<i64> = self.producers.keys().copied().collect();
-        ids.sort_unstable();
-        let mut bytes = Vec::with_capacity(SNAPSHOT_HEADER + ids.len() * SNAPSHOT_ENTRY);
-        bytes.extend_from_slice(&SNAPSHOT_VERSION.to_be_bytes());
-        bytes.extend_from_slice(&[0; 4]);
-        bytes.extend_from_slice(&(ids.len() as i32).to_be_bytes());
-        for id in ids {
-            let Some(producer) = self.producers.get(&id) else { continue };
-            encode_entry(id, producer, &mut bytes);
+    /// A producer as a snapshot has it.
+    pub(crate) fn restore(&mut self, producer_id: i64, producer: Producer) {
+        if let Some(first_offset) = producer.open_since {
+            self.open.insert(first_offset, producer_id);
         }
-        let crc = crc32c::crc32c(bytes.get(UNCHECKED..).unwrap_or_default());
-        if let Some(field) = bytes.get_mut(2..UNCHECKED) {
-            field.copy_from_slice(&crc.to_be_bytes());
-        }
-        bytes
+        self.producers.insert(producer_id, producer);
     }
 
-    /// Reads a `.snapshot` file.
-    pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotDamage> {
-        let mut input = Input(bytes);
-        let version = i16::from_be_bytes(input.take()?);
-        if version != SNAPSHOT_VERSION {
-            return Err(SnapshotDamage::Version(version));
+    fn entry(&mut self, producer_id: i64, epoch: i16) -> &mut Producer {
+        if self.producers.len() >= MAX_PRODUCERS && !self.producers.contains_key(&producer_id) {
+            self.evict();
         }
-        let crc = u32::from_be_bytes(input.take()?);
-        let actual = crc32c::crc32c(input.0);
-        if crc != actual {
-            return Err(SnapshotDamage::Checksum { stored: crc, actual });
-        }
-        let count = i32::from_be_bytes(input.take()?);
-        let body = input.0.len();
-        let whole = usize::try_from(count).ok().and_then(|n| n.checked_mul(SNAPSHOT_ENTRY));
-        if whole != Some(body) {
-            return Err(SnapshotDamage::Length { count, body });
-        }
-        let mut producers = AHashMap::with_capacity(body / SNAPSHOT_ENTRY);
-        while !input.0.is_empty() {
-            let (id, producer) = decode_entry(&mut input)?;
-            producers.insert(id, producer);
-        }
-        Ok(ProducerStates { producers })
+        self.producers.entry(producer_id).or_insert_with(|| Producer::new(epoch))
+    }
+
+    /// Makes room. Producers inside a transaction stay, as many as coordinators let be open.
+    fn evict(&mut self) {
+        let idle = |producer: &Producer| producer.open_since.is_none();
+        let producers = self.producers.iter().filter(|(_, producer)| idle(producer));
+        // The id decides between equal times, so that every replica and run forgets the same ones.
+        let mut silence: Vec<(i64, i64)> =
+            producers.map(|(id, producer)| (producer.last_timestamp, *id)).collect();
+        let Some(last) = silence.len().min(EVICTED_AT_ONCE).checked_sub(1) else { return };
+        let (_, until, _) = silence.select_nth_unstable(last);
+        let until = *until;
+        self.producers
+            .retain(|id, producer| !idle(producer) || (producer.last_timestamp, *id) > until);
     }
 }
 
-/// Why a snapshot cannot be used; the remedy is an older one and a longer replay.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum SnapshotDamage {
-    #[error("it ends early")]
-    Short,
-    #[error("its version {0} is unknown")]
-    Version(i16),
-    #[error("its checksum is {stored:#010x} but its bytes give {actual:#010x}")]
-    Checksum { stored: u32, actual: u32 },
-    #[error("it announces {count} producers in {body} bytes")]
-    Length { count: i32, body: usize },
+impl Producer {
+    pub(crate) fn new(epoch: i16) -> Self {
+        Producer {
+            epoch,
+            batches: [BatchMeta::default(); BATCHES_KEPT],
+            kept: 0,
+            last_timestamp: i64::from(NONE),
+            coordinator_epoch: NONE,
+            open_since: None,
+        }
+    }
+
+    pub(crate) fn last(&self) -> Option<&BatchMeta> {
+        self.batches().last()
+    }
+
+    pub(crate) fn push(&mut self, meta: BatchMeta) {
+        if usize::from(self.kept) == BATCHES_KEPT {
+            self.batches.rotate_left(1);
+        } else {
+            self.kept += 1;
+        }
+        if let Some(slot) = self.batches.get_mut(usize::from(self.kept) - 1) {
+            *slot = meta;
+        }
+    }
+
+    fn batches(&self) -> &[BatchMeta] {
+        self.batches.get(..usize::from(self.kept)).unwrap_or_default()
+    }
+
+    /// Batches of another epoch answer no repetition.
+    fn take_epoch(&mut self, epoch: i16) {
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.kept = 0;
+            self.batches = [BatchMeta::default(); BATCHES_KEPT];
+        }
+    }
+
+    fn repeated(&self, batch: &ProducerBatch) -> Option<BatchMeta> {
+        if batch.epoch != self.epoch || batch.first_sequence == NONE {
+            return None;
+        }
+        let same = |meta: &&BatchMeta| {
+            meta.first_sequence == batch.first_sequence && meta.last_sequence == batch.last_sequence
+        };
+        self.batches().iter().rev().find(same).copied()
+    }
 }
 
 fn next_sequence(sequence: i32) -> i32 {
     if sequence == i32::MAX { 0 } else { sequence + 1 }
 }
 
-/// Whether `a` lies before `b` on the circle of sequences (half of it counts as before).
-fn is_before(a: i32, b: i32) -> bool {
-    let distance = (i64::from(b) - i64::from(a)).rem_euclid(1 << 31);
-    distance != 0 && distance < 1 << 30
-}
-
-fn encode_entry(id: i64, producer: &Producer, out: &mut Vec<u8>) {
-    let last = producer.batches.back();
-    let (sequence, offset, delta) = last.map_or((-1, -1, 0), |meta| {
-        (meta.last_sequence, meta.last_offset, (meta.last_offset - meta.base_offset) as i32)
-    });
-    out.extend_from_slice(&id.to_be_bytes());
-    out.extend_from_slice(&producer.epoch.to_be_bytes());
-    out.extend_from_slice(&sequence.to_be_bytes());
-    out.extend_from_slice(&offset.to_be_bytes());
-    out.extend_from_slice(&delta.to_be_bytes());
-    out.extend_from_slice(&producer.last_timestamp.to_be_bytes());
-    out.extend_from_slice(&producer.coordinator_epoch.to_be_bytes());
-    out.extend_from_slice(&producer.open_txn.unwrap_or(-1).to_be_bytes());
-}
-
-fn decode_entry(input: &mut Input<'_>) -> Result<(i64, Producer), SnapshotDamage> {
-    let id = i64::from_be_bytes(input.take()?);
-    let epoch = i16::from_be_bytes(input.take()?);
-    let last_sequence = i32::from_be_bytes(input.take()?);
-    let last_offset = i64::from_be_bytes(input.take()?);
-    let delta = i32::from_be_bytes(input.take()?);
-    let timestamp = i64::from_be_bytes(input.take()?);
-    let coordinator_epoch = i32::from_be_bytes(input.take()?);
-    let open_txn = i64::from_be_bytes(input.take()?);
-    let mut batches = VecDeque::new();
-    if last_sequence >= 0 {
-        let first = (i64::from(last_sequence) - i64::from(delta)).rem_euclid(1 << 31);
-        batches.push_back(BatchMeta {
-            first_sequence: first as i32,
-            last_sequence,
-            base_offset: last_offset.saturating_sub(i64::from(delta)),
-            last_offset,
-            timestamp,
-        });
-    }
-    let open_txn = (open_txn >= 0).then_some(open_txn);
-    Ok((id, Producer { epoch, batches, last_timestamp: timestamp, coordinator_epoch, open_txn }))
-}
-
-struct Input<'a>(&'a [u8]);
-
-impl Input<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], SnapshotDamage> {
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(SnapshotDamage::Short)?;
-        self.0 = rest;
-        Ok(*head)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn batch(id: i64, epoch: i16, first: i32, last: i32, offset: i64) -> ProducerBatch {
         let count = (i64::from(last) - i64::from(first)).rem_euclid(1 << 31);
@@ -306,6 +381,23 @@ mod tests {
             base_offset: offset,
             last_offset: offset + count,
             max_timestamp: 1_000 + offset,
+            transactional: false,
+        }
+    }
+
+    fn within(id: i64, first: i32, offset: i64) -> ProducerBatch {
+        ProducerBatch { transactional: true, ..batch(id, 0, first, first, offset) }
+    }
+
+    fn marker(id: i64, epoch: i16, offset: i64) -> Marker {
+        Marker {
+            producer_id: id,
+            epoch,
+            coordinator_epoch: 3,
+            committed: true,
+            offset,
+            timestamp: 1_000 + offset,
+            raises_epoch: false,
         }
     }
 
@@ -323,12 +415,12 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        let too_old = ProducerRejection::DuplicateTooOld { producer_id: 1, first_sequence: 0 };
-        assert_eq!(states.check(&batch(1, 0, 0, 9, 0)), Err(too_old));
-        let gap = ProducerRejection::OutOfOrder { producer_id: 1, expected: 70, got: 71 };
-        assert_eq!(states.check(&batch(1, 0, 71, 79, 0)), Err(gap));
-        let cut = ProducerRejection::OutOfOrder { producer_id: 1, expected: 70, got: 60 };
-        assert_eq!(states.check(&batch(1, 0, 60, 64, 0)), Err(cut));
+        // A repetition of more than five batches ago, a gap, and a part of a known batch.
+        for (first, last) in [(0, 9), (71, 79), (60, 64)] {
+            let expected =
+                ProducerRejection::OutOfOrder { producer_id: 1, expected: 70, got: first };
+            assert_eq!(states.check(&batch(1, 0, first, last, 0)), Err(expected));
+        }
     }
 
     #[test]
@@ -359,38 +451,96 @@ mod tests {
     }
 
     #[test]
-    fn silent_producers_are_forgotten() {
+    fn after_a_marker_raised_the_epoch_sequences_start_at_zero() {
         let mut states = ProducerStates::default();
-        states.update(&batch(1, 0, 0, 0, 0));
-        states.update(&batch(2, 0, 0, 0, 500));
-        assert_eq!(states.expire(2_000, 600), 1);
-        assert_eq!(states.check(&batch(1, 0, 5, 5, 0)), Ok(Sequenced::Next));
-        assert!(states.check(&batch(2, 0, 5, 5, 0)).is_err());
+        states.update(&within(1, 0, 0));
+        states.end_transaction(&marker(1, 1, 1));
+        let in_epoch = |first| batch(1, 1, first, first, 2);
+        let not_zero = ProducerRejection::OutOfOrder { producer_id: 1, expected: 0, got: 1 };
+        assert_eq!(states.check(&in_epoch(1)), Err(not_zero));
+        assert_eq!(states.check(&in_epoch(0)), Ok(Sequenced::Next));
     }
 
     #[test]
-    fn the_snapshot_reads_back_and_damage_is_refused() {
+    fn open_transactions_hold_back_until_their_marker_is_visible() {
         let mut states = ProducerStates::default();
-        states.update(&batch(7, 1, 0, 9, 100));
-        states.update(&batch(3, 0, 5, 5, 110));
-        let bytes = states.encode();
-        assert_eq!(bytes.len(), SNAPSHOT_HEADER + 2 * SNAPSHOT_ENTRY);
-        assert_eq!(ProducerStates::decode(&bytes).unwrap(), states);
-        for at in 0..bytes.len() {
-            let mut flipped = bytes.clone();
-            flipped[at] ^= 0x10;
-            assert!(ProducerStates::decode(&flipped).is_err(), "byte {at}");
-            assert!(ProducerStates::decode(&bytes[..at]).is_err(), "cut at {at}");
-        }
-        assert_eq!(ProducerStates::decode(&ProducerStates::default().encode()).unwrap().len(), 0);
+        assert_eq!(states.first_unstable_offset(), None);
+        states.update(&within(1, 0, 10));
+        states.update(&within(2, 0, 11));
+        states.update(&within(1, 1, 12));
+        assert_eq!(states.first_unstable_offset(), Some(10));
+        let outside = ProducerRejection::NotTransactional { producer_id: 1, since: 10 };
+        assert_eq!(states.check(&batch(1, 0, 2, 2, 13)), Err(outside));
+
+        let ended = states.end_transaction(&marker(1, 0, 13)).unwrap();
+        assert_eq!((ended.first_offset, ended.last_offset), (10, 13));
+        assert_eq!(ended.last_stable_offset, 11);
+        assert_eq!(states.first_unstable_offset(), Some(10));
+        states.advance_high_watermark(13);
+        assert_eq!(states.first_unstable_offset(), Some(10));
+        states.advance_high_watermark(14);
+        assert_eq!(states.first_unstable_offset(), Some(11));
+        assert_eq!(states.end_transaction(&marker(1, 0, 14)), None);
+        let ended = states.end_transaction(&marker(2, 0, 15)).unwrap();
+        assert_eq!(ended.last_stable_offset, 16);
+        states.advance_high_watermark(16);
+        assert_eq!(states.first_unstable_offset(), None);
     }
 
-    proptest! {
-        #[test]
-        fn any_bytes_are_refused_without_a_panic(
-            bytes in proptest::collection::vec(any::<u8>(), 0..120)
-        ) {
-            let _ = ProducerStates::decode(&bytes);
+    #[test]
+    fn late_markers_and_old_coordinators_are_refused() {
+        let mut states = ProducerStates::default();
+        states.update(&ProducerBatch { transactional: true, ..batch(1, 5, 0, 0, 0) });
+        let late = ProducerRejection::InvalidEpoch { producer_id: 1, current: 5, got: 4 };
+        assert_eq!(states.check_marker(&marker(1, 4, 1)), Err(late));
+        assert_eq!(states.check_marker(&marker(1, 5, 1)), Ok(()));
+        let raising = |epoch| Marker { raises_epoch: true, ..marker(1, epoch, 1) };
+        let late = ProducerRejection::InvalidEpoch { producer_id: 1, current: 5, got: 5 };
+        assert_eq!(states.check_marker(&raising(5)), Err(late));
+        assert_eq!(states.check_marker(&raising(6)), Ok(()));
+        states.end_transaction(&raising(6));
+        assert_eq!(states.check_marker(&raising(6)), Ok(()), "the same marker once more");
+        let old = Marker { coordinator_epoch: 2, ..raising(7) };
+        let fenced = ProducerRejection::CoordinatorFenced { producer_id: 1, current: 3, got: 2 };
+        assert_eq!(states.check_marker(&old), Err(fenced));
+        assert_eq!(states.check_marker(&marker(9, 0, 1)), Ok(()), "an unknown producer");
+    }
+
+    #[test]
+    fn silent_producers_are_forgotten_unless_in_a_transaction() {
+        let mut states = ProducerStates::default();
+        states.update(&batch(1, 0, 0, 0, 0));
+        states.update(&batch(2, 0, 0, 0, 500));
+        states.update(&within(3, 0, 1));
+        assert_eq!(states.expire(2_000, 600), 1);
+        assert_eq!(states.check(&batch(1, 0, 5, 5, 0)), Ok(Sequenced::Next));
+        assert!(states.check(&batch(2, 0, 5, 5, 0)).is_err());
+        assert!(states.check(&within(3, 5, 0)).is_err());
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_most_silent_go_first() {
+        let mut states = ProducerStates::default();
+        states.update(&within(i64::MAX, 0, -999));
+        for id in 0..2 * MAX_PRODUCERS as i64 {
+            states.update(&batch(id, 0, 0, 0, id));
+            assert!(states.len() <= MAX_PRODUCERS);
         }
+        assert!(states.len() > MAX_PRODUCERS - EVICTED_AT_ONCE - 1);
+        assert!(states.memory_bytes() < 64 << 20, "{}", states.memory_bytes());
+        let newest = 2 * MAX_PRODUCERS as i64 - 1;
+        assert!(states.check(&batch(newest, 0, 5, 5, 0)).is_err());
+        assert!(states.check(&within(i64::MAX, 5, 0)).is_err(), "its transaction is open");
+        assert_eq!(states.check(&batch(0, 0, 5, 5, 0)), Ok(Sequenced::Next));
+    }
+
+    #[test]
+    fn batches_without_a_sequence_are_taken() {
+        let mut states = ProducerStates::default();
+        let own = ProducerBatch { transactional: true, ..batch(1, 2, -1, -1, 5) };
+        assert_eq!(states.check(&own), Ok(Sequenced::Next));
+        states.update(&own);
+        assert_eq!(states.check(&own), Ok(Sequenced::Next));
+        assert_eq!(states.first_unstable_offset(), Some(5));
     }
 }

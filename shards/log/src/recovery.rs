@@ -19,8 +19,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use reactor::{ALIGN, AlignedBuf, File, OpenOptions, fs};
+use wire::records::BatchHeader;
 
-use crate::append::producer_batch;
+use crate::append::{marker, producer_batch};
 use crate::checkpoints::{
     LEADER_EPOCHS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_epochs, read_if_there,
     read_own_offset,
@@ -561,12 +562,10 @@ impl Opening {
             segment.note_batch(&header, position, self.config.index_interval_bytes);
             segment.size = position + header.size_in_bytes() as u32;
             expected = Some(header.next_offset());
-            if base >= trust.producers_from
-                && let Some(batch) = producer_batch(&header)
-            {
-                self.producers.update(&batch);
+            if base >= trust.producers_from {
+                self.replay_producer(&header, position, &mut scanner).await?;
             }
-            self.epochs.assign(header.partition_leader_epoch, base);
+            self.epochs.replay(header.partition_leader_epoch, base);
         };
         self.report.bytes_scanned += u64::from(segment.size.max(start.position) - start.position);
         let size = segment.size.max(start.position);
@@ -579,6 +578,25 @@ impl Opening {
         segment.tail = Tail::after(size, self.last_block(&file, size).await?);
         segment.file = Some(file);
         Ok((segment, ending))
+    }
+
+    /// What a batch read again says of its producer.
+    async fn replay_producer(
+        &mut self,
+        header: &BatchHeader,
+        position: u32,
+        scanner: &mut Scanner,
+    ) -> Result<(), LogError> {
+        if let Some(batch) = producer_batch(header) {
+            self.producers.update(&batch);
+        } else if header.attributes.is_control() {
+            let bytes = scanner.small_batch(header, position).await;
+            let bytes = bytes.map_err(|error| self.fail("reading a segment", error))?;
+            if let Some(marker) = bytes.and_then(|bytes| marker(header, bytes)) {
+                self.producers.end_transaction(&marker);
+            }
+        }
+        Ok(())
     }
 
     /// The timestamp from which the segment's age counts.

@@ -12,6 +12,9 @@ use wire::records::header::{CRC_START, HEADER_BYTES};
 
 /// Large enough that the device is busy, small enough that many logs can recover at once.
 const WINDOW: usize = 1 << 20;
+/// What is read again whole, as control batches are; with the start of its block it fits in the
+/// window, whatever the window's size.
+const SMALL_BATCH: usize = ALIGN;
 
 /// What lies at the scanner's position.
 #[derive(Debug)]
@@ -85,6 +88,19 @@ impl Scanner {
         let at = self.position as u32;
         self.position += size;
         Ok(Found::Batch(header, at))
+    }
+
+    /// The bytes of a batch found before; `None` if it is no small one.
+    pub(crate) async fn small_batch(
+        &mut self,
+        header: &BatchHeader,
+        position: u32,
+    ) -> io::Result<Option<&[u8]>> {
+        let size = header.size_in_bytes();
+        if size > SMALL_BATCH {
+            return Ok(None);
+        }
+        Ok(self.read(u64::from(position), size).await?.get(..size))
     }
 
     /// The position after the last byte that is not zero, from here to the end.

@@ -1,0 +1,218 @@
+//! The `.snapshot` file of a partition's producers, byte for byte Kafka's.
+//!
+//! ```text
+//! 0         2     6       10
+//! | version | crc | count | count entries of 46 bytes         (version = 1, big-endian)
+//!             crc = CRC-32C of everything behind it
+//! 0    8       10              14            22            26          34
+//! | id | epoch | last sequence | last offset | offset delta | timestamp | ...
+//!      34                  38                            46
+//!   ...| coordinator epoch | first offset of the open txn | (-1 = none)
+//! ```
+//!
+//! Only the last batch of a producer is kept. Pure; reading and writing files is the log's.
+
+use thiserror::Error;
+
+use crate::producer_state::{BatchMeta, NONE, Producer, ProducerStates};
+
+const SNAPSHOT_VERSION: i16 = 1;
+const SNAPSHOT_HEADER: usize = 10;
+const SNAPSHOT_ENTRY: usize = 46;
+/// Bytes of the header that the checksum does not cover.
+const UNCHECKED: usize = 6;
+
+/// Why a snapshot cannot be used; the remedy is an older one and a longer replay.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum SnapshotDamage {
+    #[error("it ends early")]
+    Short,
+    #[error("its version {0} is unknown")]
+    Version(i16),
+    #[error("its checksum is {stored:#010x} but its bytes give {actual:#010x}")]
+    Checksum { stored: u32, actual: u32 },
+    #[error("it announces {count} producers in {body} bytes")]
+    Length { count: i32, body: usize },
+}
+
+impl ProducerStates {
+    /// The bytes of a `.snapshot` file; producers by growing id, so equal states give equal files.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut producers: Vec<(&i64, &Producer)> = self.producers.iter().collect();
+        producers.sort_unstable_by_key(|(id, _)| **id);
+        let mut bytes = Vec::with_capacity(SNAPSHOT_HEADER + producers.len() * SNAPSHOT_ENTRY);
+        bytes.extend_from_slice(&SNAPSHOT_VERSION.to_be_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&(producers.len() as i32).to_be_bytes());
+        for (id, producer) in producers {
+            encode_entry(*id, producer, &mut bytes);
+        }
+        let crc = crc32c::crc32c(bytes.get(UNCHECKED..).unwrap_or_default());
+        if let Some(field) = bytes.get_mut(2..UNCHECKED) {
+            field.copy_from_slice(&crc.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Reads a `.snapshot` file.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotDamage> {
+        let mut input = Input(bytes);
+        let version = i16::from_be_bytes(input.take()?);
+        if version != SNAPSHOT_VERSION {
+            return Err(SnapshotDamage::Version(version));
+        }
+        let crc = u32::from_be_bytes(input.take()?);
+        let actual = crc32c::crc32c(input.0);
+        if crc != actual {
+            return Err(SnapshotDamage::Checksum { stored: crc, actual });
+        }
+        let count = i32::from_be_bytes(input.take()?);
+        let body = input.0.len();
+        let whole = usize::try_from(count).ok().and_then(|n| n.checked_mul(SNAPSHOT_ENTRY));
+        if whole != Some(body) {
+            return Err(SnapshotDamage::Length { count, body });
+        }
+        let mut states = ProducerStates::default();
+        while !input.0.is_empty() {
+            let (id, producer) = decode_entry(&mut input)?;
+            states.restore(id, producer);
+        }
+        Ok(states)
+    }
+}
+
+fn encode_entry(id: i64, producer: &Producer, out: &mut Vec<u8>) {
+    let last = producer.last();
+    let (sequence, offset, delta) = last.map_or((NONE, i64::from(NONE), 0), |meta| {
+        (meta.last_sequence, meta.last_offset, (meta.last_offset - meta.base_offset) as i32)
+    });
+    out.extend_from_slice(&id.to_be_bytes());
+    out.extend_from_slice(&producer.epoch.to_be_bytes());
+    out.extend_from_slice(&sequence.to_be_bytes());
+    out.extend_from_slice(&offset.to_be_bytes());
+    out.extend_from_slice(&delta.to_be_bytes());
+    out.extend_from_slice(&producer.last_timestamp.to_be_bytes());
+    out.extend_from_slice(&producer.coordinator_epoch.to_be_bytes());
+    out.extend_from_slice(&producer.open_since.unwrap_or(i64::from(NONE)).to_be_bytes());
+}
+
+fn decode_entry(input: &mut Input<'_>) -> Result<(i64, Producer), SnapshotDamage> {
+    let id = i64::from_be_bytes(input.take()?);
+    let mut producer = Producer::new(i16::from_be_bytes(input.take()?));
+    let last_sequence = i32::from_be_bytes(input.take()?);
+    let last_offset = i64::from_be_bytes(input.take()?);
+    let delta = i32::from_be_bytes(input.take()?);
+    producer.last_timestamp = i64::from_be_bytes(input.take()?);
+    producer.coordinator_epoch = i32::from_be_bytes(input.take()?);
+    let open_since = i64::from_be_bytes(input.take()?);
+    producer.open_since = (open_since >= 0).then_some(open_since);
+    if last_offset >= 0 {
+        producer.push(BatchMeta {
+            first_sequence: sequence_before(last_sequence, delta),
+            last_sequence,
+            base_offset: last_offset.saturating_sub(i64::from(delta)),
+            last_offset,
+            timestamp: producer.last_timestamp,
+        });
+    }
+    Ok((id, producer))
+}
+
+/// The sequence `delta` before `sequence` on the circle; batches without one have none.
+fn sequence_before(sequence: i32, delta: i32) -> i32 {
+    if sequence == NONE {
+        return NONE;
+    }
+    (i64::from(sequence) - i64::from(delta)).rem_euclid(1 << 31) as i32
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], SnapshotDamage> {
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(SnapshotDamage::Short)?;
+        self.0 = rest;
+        Ok(*head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::producer_state::{Marker, ProducerBatch};
+    use proptest::prelude::*;
+
+    fn batch(producer_id: i64, sequence: i32, offset: i64, transactional: bool) -> ProducerBatch {
+        ProducerBatch {
+            producer_id,
+            epoch: 1,
+            first_sequence: sequence,
+            last_sequence: sequence + 4,
+            base_offset: offset,
+            last_offset: offset + 4,
+            max_timestamp: 1_000,
+            transactional,
+        }
+    }
+
+    #[test]
+    fn the_snapshot_reads_back_and_damage_is_refused() {
+        let mut states = ProducerStates::default();
+        states.update(&batch(7, 0, 100, false));
+        states.update(&batch(3, 5, 110, true));
+        states.end_transaction(&Marker {
+            producer_id: 9,
+            epoch: 4,
+            coordinator_epoch: 2,
+            committed: false,
+            offset: 115,
+            timestamp: 1_001,
+            raises_epoch: true,
+        });
+        let bytes = states.encode();
+        assert_eq!(bytes.len(), SNAPSHOT_HEADER + 3 * SNAPSHOT_ENTRY);
+        let read = ProducerStates::decode(&bytes).unwrap();
+        assert_eq!(read, states);
+        assert_eq!(read.first_unstable_offset(), Some(110));
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x10;
+            assert!(ProducerStates::decode(&flipped).is_err(), "byte {at}");
+            assert!(ProducerStates::decode(&bytes[..at]).is_err(), "cut at {at}");
+        }
+        assert_eq!(ProducerStates::decode(&ProducerStates::default().encode()).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn counts_that_lie_are_refused() {
+        let mut bytes = ProducerStates::default().encode();
+        for count in [-1, 1, i32::MAX] {
+            bytes[6..10].copy_from_slice(&count.to_be_bytes());
+            let crc = crc32c::crc32c(&bytes[6..]);
+            bytes[2..6].copy_from_slice(&crc.to_be_bytes());
+            let damage = SnapshotDamage::Length { count, body: 0 };
+            assert_eq!(ProducerStates::decode(&bytes), Err(damage));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_without_a_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..120)
+        ) {
+            let _ = ProducerStates::decode(&bytes);
+        }
+
+        #[test]
+        fn any_entries_under_a_right_checksum_read_without_a_panic(
+            body in proptest::collection::vec(any::<u8>(), SNAPSHOT_ENTRY * 3)
+        ) {
+            let mut bytes = vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 3];
+            bytes.extend_from_slice(&body);
+            let crc = crc32c::crc32c(&bytes[6..]);
+            bytes[2..6].copy_from_slice(&crc.to_be_bytes());
+            let states = ProducerStates::decode(&bytes).unwrap();
+            prop_assert!(states.len() <= 3);
+        }
+    }
+}
