@@ -111,6 +111,9 @@ impl<'m> Context<'m> {
             if twice || RESERVED.contains(&shape.name) {
                 return Err(format!("the structure name {} is taken", shape.name));
             }
+            for name in shape.fields.iter().filter_map(|field| field.kind.structure()) {
+                self.shape(name)?;
+            }
             for version in shape.versions.first..=shape.versions.last {
                 // An element of no bytes would leave the count of an array unbounded.
                 if i > 0 && self.bytes_min(shape, version)? == 0 {

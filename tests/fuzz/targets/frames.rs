@@ -1,5 +1,7 @@
 #![no_main]
 
+// One body file, two targets.
+#[allow(dead_code)]
 #[path = "../bodies/messages.rs"]
 mod messages;
 

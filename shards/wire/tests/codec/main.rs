@@ -1,10 +1,11 @@
-//! The codec against Kafka's own classes, against the `kafka-protocol` crate, against a second
+//! The generator refusing bad tables; the encoder's rules; the codec against Kafka's own classes, against the `kafka-protocol` crate, against a second
 //! reading of the schema, and against hostile bytes.
 
 // Clippy lets tests unwrap, but does not see that the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
 
 mod allocation;
+mod encoding;
 mod fuzzed;
 mod golden;
 mod hostile;
@@ -12,7 +13,11 @@ mod model;
 mod oracle;
 mod probe;
 mod property;
+mod tables;
 
+#[allow(dead_code)]
+#[path = "../../build/emit.rs"]
+mod emit;
 #[allow(dead_code)]
 #[path = "../../build/names.rs"]
 mod names;
