@@ -37,21 +37,39 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a plain name")
 }
 
-fn signal(child: &Child, signal: Signal) {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a pid");
-    kill_process(pid, signal).expect("the signal is sent");
+/// A broker that does not outlive its test.
+struct Running(Child);
+
+impl Running {
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, signal).expect("the signal is sent");
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        self.0.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Errors mean that it is already gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A broker with its stderr at hand, past `ready`.
-fn start_by_hand(arguments: &[&str]) -> (Child, Vec<String>) {
-    let mut child = Command::new(binary())
+fn start_by_hand(arguments: &[&str]) -> (Running, Vec<String>) {
+    let child = Command::new(binary())
         .arg("serve")
         .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut child = Running(child);
+    let stdout = BufReader::new(child.0.stdout.take().expect("a pipe"));
     let mut lines = Vec::new();
     for line in stdout.lines().map_while(Result::ok) {
         let ready = line == "ready";
@@ -60,7 +78,7 @@ fn start_by_hand(arguments: &[&str]) -> (Child, Vec<String>) {
             return (child, lines);
         }
     }
-    panic!("it ended before it was ready: {lines:?} {:?}", child.wait());
+    panic!("it ended before it was ready: {lines:?} {:?}", child.exit_code());
 }
 
 #[test]
@@ -94,14 +112,14 @@ fn the_start_says_who_and_where() {
     let arguments = ["--data-dir", text(&data), "--listen", &listen, "--shards", "1"];
     let (mut child, first) = start_by_hand(&[&arguments[..], &["--broker-id", "7"]].concat());
     assert!(first.iter().any(|line| line.starts_with("shard 0  node 7000 ")), "{first:?}");
-    signal(&child, Signal::TERM);
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    child.signal(Signal::TERM);
+    assert_eq!(child.exit_code(), Some(0));
     // The directory knows the id; another one is refused.
     let (mut child, second) = start_by_hand(&arguments);
     assert!(second.iter().any(|line| line.starts_with("shard 0  node 7000 ")), "{second:?}");
     assert!(second.iter().all(|line| !line.ends_with("(new)")), "{second:?}");
-    signal(&child, Signal::INT);
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    child.signal(Signal::INT);
+    assert_eq!(child.exit_code(), Some(0));
     let other = serve(&[&arguments[..], &["--broker-id", "8"]].concat());
     other.refused(4, &["meta.properties", "broker 7, not 8", "--broker-id 7"]);
 }
@@ -195,8 +213,8 @@ fn a_properties_file_of_kafka_runs_the_broker() {
     corelane(&["topic", "create", "t", "--bootstrap", &bootstrap], b"").done();
     let topic = corelane(&["topic", "describe", "t", "--bootstrap", &bootstrap], b"").done();
     assert!(topic.starts_with("t  partitions 5 "), "{topic}");
-    signal(&child, Signal::TERM);
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    child.signal(Signal::TERM);
+    assert_eq!(child.exit_code(), Some(0));
 }
 
 #[test]
@@ -264,18 +282,18 @@ fn a_second_signal_ends_it_at_once() {
     let keyed: String = (0..8000).map(|n| format!("{n}:{n}\n")).collect();
     let produce = ["produce", "t", "-k", ":", "--bootstrap", &listen];
     corelane(&produce, keyed.as_bytes()).done();
-    let log = BufReader::new(child.stderr.take().expect("a pipe"));
-    signal(&child, Signal::TERM);
+    let log = BufReader::new(child.0.stderr.take().expect("a pipe"));
+    child.signal(Signal::TERM);
     let stopping = log.lines().map_while(Result::ok).any(|line| line.contains("shutting down"));
     assert!(stopping, "it does not say that it stops");
-    signal(&child, Signal::INT);
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    child.signal(Signal::INT);
+    assert_eq!(child.exit_code(), Some(130));
     // Nothing is lost by it.
     let (mut child, _) = start_by_hand(&arguments);
     let values = corelane(&["consume", "t", "--bootstrap", &listen], b"").done();
     assert_eq!(values.lines().count(), 8000);
-    signal(&child, Signal::TERM);
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    child.signal(Signal::TERM);
+    assert_eq!(child.exit_code(), Some(0));
 }
 
 #[test]
@@ -305,7 +323,7 @@ fn another_number_of_shards_finds_every_record() {
         leaders.sort_unstable();
         leaders.dedup();
         assert!(round > 0 || leaders == [0, 1, 2, 3], "a new topic is not spread: {shown}");
-        signal(&child, Signal::TERM);
-        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+        child.signal(Signal::TERM);
+        assert_eq!(child.exit_code(), Some(0));
     }
 }
