@@ -45,11 +45,15 @@ pub enum Durability {
     Synced,
 }
 
-/// What [`File::allocate`] does to the size.
+/// What [`File::allocate`] does besides reserving space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allocate {
     KeepSize,
+    /// The size grows to the end of the range.
     Extend,
+    /// As `Extend`, and the range is written with zeros, so that later writes into it change no
+    /// metadata. An Unsupported error where kernel, file system or device do not offer it.
+    WriteZeroes,
 }
 
 /// Bytes to write, owned.
@@ -156,7 +160,9 @@ impl File {
             let end = match result {
                 Ok(n) => done + n as usize,
                 Err(e) => {
-                    self.state.sync_failed.set(self.state.sync_failed.get() || sync);
+                    if sync && !refused_before_writing(&e) {
+                        self.state.sync_failed.set(true);
+                    }
                     return Err(e);
                 }
             };
@@ -164,7 +170,6 @@ impl File {
             let next = if self.state.direct && end < total { end - end % ALIGN } else { end };
             stalls = if next > done { 0 } else { stalls + 1 };
             if stalls > STALLS_MAX || end == done {
-                self.state.sync_failed.set(self.state.sync_failed.get() || sync);
                 return Err(io::ErrorKind::WriteZero.into());
             }
             done = next;
@@ -205,8 +210,7 @@ impl File {
 
     /// Reserves space for `len` bytes from `offset` on; they read as zeros.
     pub async fn allocate(&self, offset: u64, len: u64, mode: Allocate) -> io::Result<()> {
-        let keep_size = mode == Allocate::KeepSize;
-        run(Op::Allocate { file: self.handle.clone(), offset, len, keep_size }).await.0.map(drop)
+        run(Op::Allocate { file: self.handle.clone(), offset, len, mode }).await.0.map(drop)
     }
 
     pub async fn size(&self) -> io::Result<u64> {
@@ -226,6 +230,13 @@ impl File {
             None => Ok(()),
         }
     }
+}
+
+/// Errors of a write that never reached the device, so that nothing is lost by them.
+fn refused_before_writing(e: &io::Error) -> bool {
+    let refusals =
+        [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EINVAL, libc::EBADF, libc::ENOBUFS];
+    e.raw_os_error().is_some_and(|errno| refusals.contains(&errno))
 }
 
 /// Ordinary options, spelled out once.

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::buf::AlignedBuf;
 use crate::driver::{Completion, Token};
 use crate::exec::{Runtime, context};
-use crate::file::{OpenOptions, WriteBuf};
+use crate::file::{Allocate, OpenOptions, WriteBuf};
 use crate::fs::{DirEntry, Metadata, Space};
 
 /// Times an operation that ends with EINTR or EAGAIN is submitted again before the error stands:
@@ -38,7 +38,7 @@ pub(crate) enum Op {
     Write { file: Handle, bufs: SmallVec<[WriteBuf; 2]>, done: usize, offset: u64, sync: bool },
     Sync { file: Handle, data_only: bool },
     SetLen { file: Handle, len: u64 },
-    Allocate { file: Handle, offset: u64, len: u64, keep_size: bool },
+    Allocate { file: Handle, offset: u64, len: u64, mode: Allocate },
     StatFile { file: Handle, out: Option<Metadata> },
     StatPath { path: OpPath, out: Option<Metadata> },
     Rename { from: OpPath, to: OpPath },

@@ -10,7 +10,7 @@ use super::disk::Errno;
 use super::state::{Flight, OpenFile, State};
 use crate::buf::ALIGN;
 use crate::driver::Token;
-use crate::file::WriteBuf;
+use crate::file::{Allocate, WriteBuf};
 use crate::fs::Space;
 use crate::op::{Handle, Op};
 
@@ -147,10 +147,11 @@ fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
             state.disk.set_len(ino, *len, now_ms)?;
             Ok(0)
         }
-        Op::Allocate { file, offset, len, keep_size } => {
+        Op::Allocate { mode: Allocate::WriteZeroes, .. } => Err(libc::EOPNOTSUPP),
+        Op::Allocate { file, offset, len, mode } => {
             let ino = opened(state, file)?.ino;
             reserve(state, state.disk.growth(ino, *offset, *len))?;
-            state.disk.allocate(ino, *offset + *len, *keep_size)?;
+            state.disk.allocate(ino, *offset + *len, *mode == Allocate::KeepSize)?;
             Ok(0)
         }
         Op::StatFile { file, out } => {
@@ -230,9 +231,10 @@ pub(super) fn fate(state: &mut State, flight: &Flight) {
         Op::Open { path, options } if state.dice.coin() => {
             let _ = state.disk.open(path.as_path(), options, now_ms);
         }
-        Op::Allocate { file, offset, len, keep_size } if state.dice.coin() => {
+        Op::Allocate { file, offset, len, mode } if state.dice.coin() => {
             if let Ok(open) = opened(state, file) {
-                let _ = state.disk.allocate(open.ino, *offset + *len, *keep_size);
+                let keep_size = *mode == Allocate::KeepSize;
+                let _ = state.disk.allocate(open.ino, *offset + *len, keep_size);
             }
         }
         _ => {}

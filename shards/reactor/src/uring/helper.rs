@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -66,34 +66,35 @@ pub(super) fn submit(request: Request) -> bool {
 
 struct Lane {
     name: &'static str,
-    started: Once,
-    queue: Mutex<VecDeque<Request>>,
+    queue: Mutex<Queue>,
     filled: Condvar,
+}
+
+struct Queue {
+    started: bool,
+    requests: VecDeque<Request>,
 }
 
 impl Lane {
     const fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            started: Once::new(),
-            queue: Mutex::new(VecDeque::new()),
-            filled: Condvar::new(),
-        }
+        let queue = Queue { started: false, requests: VecDeque::new() };
+        Self { name, queue: Mutex::new(queue), filled: Condvar::new() }
     }
 
     fn push(&'static self, request: Request) -> bool {
-        self.started.call_once(|| {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if !queue.started {
             let thread = thread::Builder::new().name(self.name.to_owned());
             if let Err(e) = thread.spawn(move || self.work()) {
-                // Jobs then stay in the queue until it is full and fail from there on.
                 tracing::error!(error = %e, "cannot start the helper thread");
+                return false;
             }
-        });
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.len() >= JOBS_MAX {
+            queue.started = true;
+        }
+        if queue.requests.len() >= JOBS_MAX {
             return false;
         }
-        queue.push_back(request);
+        queue.requests.push_back(request);
         drop(queue);
         self.filled.notify_one();
         true
@@ -103,7 +104,7 @@ impl Lane {
         loop {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             let request = loop {
-                if let Some(request) = queue.pop_front() {
+                if let Some(request) = queue.requests.pop_front() {
                     break request;
                 }
                 queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);

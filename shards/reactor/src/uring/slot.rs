@@ -13,12 +13,16 @@ use io_uring::{opcode, squeue, types};
 
 use super::sockets;
 use crate::driver::Completion;
+use crate::file::Allocate;
 use crate::fs::Metadata;
 use crate::net::VECTORS_MAX;
 use crate::op::Op;
 
 /// Most bytes one read or write may ask for (the kernel's own limit, down to a block).
 const TRANSFER_MAX: usize = 0x7fff_f000;
+
+/// Since Linux 6.17.
+const FALLOC_FL_WRITE_ZEROES: i32 = 0x80;
 
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
@@ -35,14 +39,15 @@ pub(super) struct Slot {
     message: libc::msghdr,
     address: libc::sockaddr_storage,
     address_len: libc::socklen_t,
-    stat: libc::statx,
+    /// Made when first needed: few slots ever are asked for metadata.
+    stat: Option<Box<libc::statx>>,
     word: [u8; 8],
 }
 
 impl Slot {
     pub(super) fn new() -> Box<Self> {
         // SAFETY: all of these are plain C structures for which zeros are valid.
-        let (message, address, stat) = unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
+        let (message, address) = unsafe { (mem::zeroed(), mem::zeroed()) };
         Box::new(Self {
             op: None,
             generation: 0,
@@ -50,7 +55,7 @@ impl Slot {
             message,
             address,
             address_len: 0,
-            stat,
+            stat: None,
             word: [0; 8],
         })
     }
@@ -113,8 +118,12 @@ impl Slot {
                 opcode::Fsync::new(types::Fd(file.raw())).flags(flags).build()
             }
             Op::SetLen { file, len } => opcode::Ftruncate::new(types::Fd(file.raw()), *len).build(),
-            Op::Allocate { file, offset, len, keep_size } => {
-                let mode = if *keep_size { libc::FALLOC_FL_KEEP_SIZE } else { 0 };
+            Op::Allocate { file, offset, len, mode } => {
+                let mode = match mode {
+                    Allocate::KeepSize => libc::FALLOC_FL_KEEP_SIZE,
+                    Allocate::Extend => 0,
+                    Allocate::WriteZeroes => FALLOC_FL_WRITE_ZEROES,
+                };
                 opcode::Fallocate::new(types::Fd(file.raw()), *len)
                     .offset(*offset)
                     .mode(mode)
@@ -216,7 +225,7 @@ impl Slot {
                 }
                 Op::Accept { peer, .. } => *peer = sockets::decode(&self.address),
                 Op::StatFile { out, .. } | Op::StatPath { out, .. } => {
-                    *out = Some(metadata(&self.stat));
+                    *out = self.stat.as_deref().map(metadata);
                 }
                 Op::Termination => result = super::signals::last(),
                 _ => {}
@@ -281,9 +290,11 @@ fn stat(
     directory: types::Fd,
     path: *const libc::c_char,
     flags: i32,
-    out: &mut libc::statx,
+    out: &mut Option<Box<libc::statx>>,
 ) -> squeue::Entry {
-    let out: *mut libc::statx = out;
+    // SAFETY: an all-zero statx is valid.
+    let out = out.get_or_insert_with(|| Box::new(unsafe { mem::zeroed() }));
+    let out: *mut libc::statx = &mut **out;
     opcode::Statx::new(directory, path, out.cast())
         .flags(flags)
         .mask(libc::STATX_TYPE | libc::STATX_SIZE | libc::STATX_MTIME)

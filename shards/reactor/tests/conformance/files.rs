@@ -6,14 +6,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use reactor::sim::{Outcome, World, with_faults};
 use reactor::{
-    AlignedBuf, Chunk, Durability, File, OpenOptions, WriteBuf, fs, join_all, sleep, spawn,
-    yield_now,
+    AlignedBuf, Allocate, Chunk, Durability, File, OpenOptions, WriteBuf, fs, join_all, sleep,
+    spawn, yield_now,
 };
 use smallvec::smallvec;
 
 use crate::harness::Env;
 
-both!(a_dropped_write_keeps_its_buffer, many_operations_at_once, close_waits_for_nobody);
+both!(
+    allocated_space_reads_as_zeros,
+    a_dropped_write_keeps_its_buffer,
+    many_operations_at_once,
+    close_waits_for_nobody
+);
 
 /// The kernel reads the buffer long after the future and every handle are gone.
 async fn a_dropped_write_keeps_its_buffer(env: Env) {
@@ -37,6 +42,23 @@ async fn a_dropped_write_keeps_its_buffer(env: Env) {
         // The write may not have happened yet, may have half, but zeros were never written.
         assert!(buf[..n.unwrap()].iter().all(|&b| b != 0), "round {round}");
     }
+}
+
+async fn allocated_space_reads_as_zeros(env: Env) {
+    let path = env.dir.join("allocated");
+    let options = OpenOptions { direct: true, ..OpenOptions::for_writing() };
+    let file = File::open(&path, options).await.unwrap();
+    file.allocate(0, 1 << 20, Allocate::KeepSize).await.unwrap();
+    assert_eq!(file.size().await.unwrap(), 0);
+    file.allocate(0, 1 << 20, Allocate::Extend).await.unwrap();
+    // Where it is offered it does what it says; elsewhere it says so.
+    match file.allocate(1 << 20, 1 << 20, Allocate::WriteZeroes).await {
+        Ok(()) => assert_eq!(file.size().await.unwrap(), 2 << 20),
+        Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported),
+    }
+    let (n, buf) = file.read_at(AlignedBuf::with_capacity(1 << 20), 0).await;
+    assert_eq!(n.unwrap(), 1 << 20);
+    assert!(buf.iter().all(|&b| b == 0));
 }
 
 async fn many_operations_at_once(env: Env) {
@@ -112,6 +134,10 @@ fn a_full_disk_and_a_broken_disk_are_errors() {
         file.write_at(big(), 0, Durability::Written).await.unwrap();
         let full = file.write_at(big(), 700 << 10, Durability::Written).await.unwrap_err();
         assert_eq!(full.kind(), ErrorKind::StorageFull);
+        // A synced write that the full disk refused has lost nothing.
+        let full = file.write_at(big(), 700 << 10, Durability::Synced).await.unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+        file.sync_data().await.unwrap();
         // Overwriting takes no room, and removing gives it back.
         file.write_at(big(), 0, Durability::Written).await.unwrap();
         assert_eq!(fs::space(path).await.unwrap().total, 1 << 20);
