@@ -204,10 +204,8 @@ impl UringDriver {
                 out.push((Token::new(number as usize), slot.finish(result)));
             }
             k if k == Kind::Bell as u8 => {
+                // The next turn arms it again.
                 self.bell_armed = false;
-                if !self.stopping {
-                    self.arm_bell();
-                }
             }
             k if k == Kind::Peer as u8 => {
                 self.in_flight -= 1;
