@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use super::content::SECTOR;
 use super::disk::Errno;
 use super::state::{Flight, OpenFile, State};
-use crate::buf::ALIGN;
+use crate::buf::{ALIGN, AlignedBuf};
 use crate::driver::Token;
 use crate::file::{Allocate, WriteBuf};
 use crate::fs::Space;
@@ -77,8 +77,41 @@ fn broken(state: &mut State, op: &Op) -> bool {
 
 fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
     let now_ms = state.wall_clock_ms();
-    let sync_point = flight.sync_point;
     match &mut flight.op {
+        Op::Read { file, buf, filled, offset } => read(state, file, buf, *filled, *offset),
+        Op::Write { file, bufs, done, offset, sync } => {
+            write(state, file, joined(bufs, *done), bufs, *offset, *sync)
+        }
+        Op::Sync { file, .. } => {
+            let ino = opened(state, file)?.ino;
+            let fails = state.dice.hits(state.faults.disk.sync_eio_per_million);
+            state.disk.sync(ino, flight.sync_point, fails).map(|()| 0)
+        }
+        Op::SetLen { file, len } => {
+            let ino = opened(state, file)?.ino;
+            state.disk.set_len(ino, *len, now_ms).map(|()| 0)
+        }
+        Op::Allocate { mode: Allocate::WriteZeroes, .. } => Err(libc::EOPNOTSUPP),
+        Op::Allocate { file, offset, len, mode } => {
+            let ino = opened(state, file)?.ino;
+            reserve(state, state.disk.growth(ino, *offset, *len))?;
+            let keep_size = *mode == Allocate::KeepSize;
+            state.disk.allocate(ino, *offset + *len, keep_size).map(|()| 0)
+        }
+        Op::StatFile { file, out } => {
+            *out = Some(state.disk.metadata(opened(state, file)?.ino)?);
+            Ok(0)
+        }
+        Op::Close { handle } => {
+            state.close(*handle);
+            Ok(0)
+        }
+        op => apply_to_names(state, op, now_ms),
+    }
+}
+
+fn apply_to_names(state: &mut State, op: &mut Op, now_ms: i64) -> Result<i32, Errno> {
+    match op {
         Op::Open { path, options } => {
             let ino = state.disk.open(path.as_path(), options, now_ms)?;
             let (read, write) = (options.read || !options.write, options.write);
@@ -90,73 +123,6 @@ fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
                 return Err(libc::ENOTDIR);
             }
             Ok(register(state, OpenFile { ino, read: true, write: false, direct: false }))
-        }
-        Op::Close { handle } => {
-            state.close(*handle);
-            Ok(0)
-        }
-        Op::Read { file, buf, filled, offset } => {
-            let open = opened(state, file)?;
-            if !open.read {
-                return Err(libc::EBADF);
-            }
-            let (ino, direct) = (open.ino, open.direct);
-            let room = buf.capacity() - *filled;
-            if direct && !aligned(*offset, room) {
-                return Err(libc::EINVAL);
-            }
-            let room = shortened(state, room, direct);
-            let from = *filled;
-            let n = state.disk.read(ino, *offset, &mut buf.whole_mut()[from..from + room])?;
-            let len = buf.len().max(from + n);
-            buf.set_len(len);
-            Ok(n as i32)
-        }
-        Op::Write { file, bufs, done, offset, sync } => {
-            let open = opened(state, file)?;
-            if !open.write {
-                return Err(libc::EBADF);
-            }
-            let (ino, direct) = (open.ino, open.direct);
-            if direct && !bufs.iter().all(|b| memory_aligned(b.as_ref())) {
-                return Err(libc::EINVAL);
-            }
-            let mut data = joined(bufs, *done);
-            if direct && !aligned(*offset, data.len()) {
-                return Err(libc::EINVAL);
-            }
-            data.truncate(shortened(state, data.len(), direct));
-            reserve(state, state.disk.growth(ino, *offset, data.len() as u64))?;
-            let n = data.len() as i32;
-            let fails = *sync && state.dice.hits(state.faults.disk.sync_eio_per_million);
-            state.disk.write(ino, *offset, data, *sync && !fails, now_ms)?;
-            if fails {
-                let point = state.disk.sync_point(ino)?;
-                state.disk.sync(ino, point, true)?;
-            }
-            Ok(n)
-        }
-        Op::Sync { file, .. } => {
-            let ino = opened(state, file)?.ino;
-            let fails = state.dice.hits(state.faults.disk.sync_eio_per_million);
-            state.disk.sync(ino, sync_point, fails)?;
-            Ok(0)
-        }
-        Op::SetLen { file, len } => {
-            let ino = opened(state, file)?.ino;
-            state.disk.set_len(ino, *len, now_ms)?;
-            Ok(0)
-        }
-        Op::Allocate { mode: Allocate::WriteZeroes, .. } => Err(libc::EOPNOTSUPP),
-        Op::Allocate { file, offset, len, mode } => {
-            let ino = opened(state, file)?.ino;
-            reserve(state, state.disk.growth(ino, *offset, *len))?;
-            state.disk.allocate(ino, *offset + *len, *mode == Allocate::KeepSize)?;
-            Ok(0)
-        }
-        Op::StatFile { file, out } => {
-            *out = Some(state.disk.metadata(opened(state, file)?.ino)?);
-            Ok(0)
         }
         Op::StatPath { path, out } => {
             *out = Some(state.disk.metadata(state.disk.lookup(path.as_path())?)?);
@@ -188,6 +154,60 @@ fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
         }
         _ => Err(libc::ENOSYS),
     }
+}
+
+fn read(
+    state: &mut State,
+    file: &Handle,
+    buf: &mut AlignedBuf,
+    filled: usize,
+    offset: u64,
+) -> Result<i32, Errno> {
+    let open = opened(state, file)?;
+    if !open.read {
+        return Err(libc::EBADF);
+    }
+    let (ino, direct) = (open.ino, open.direct);
+    let room = buf.capacity() - filled;
+    if direct && !aligned(offset, room) {
+        return Err(libc::EINVAL);
+    }
+    let room = shortened(state, room, direct);
+    let n = state.disk.read(ino, offset, &mut buf.whole_mut()[filled..filled + room])?;
+    buf.set_len(buf.len().max(filled + n));
+    Ok(n as i32)
+}
+
+/// Writes `data`, which is what is left of `bufs`.
+fn write(
+    state: &mut State,
+    file: &Handle,
+    data: Bytes,
+    bufs: &[WriteBuf],
+    offset: u64,
+    sync: bool,
+) -> Result<i32, Errno> {
+    let now_ms = state.wall_clock_ms();
+    let open = opened(state, file)?;
+    if !open.write {
+        return Err(libc::EBADF);
+    }
+    let (ino, direct) = (open.ino, open.direct);
+    let in_place = bufs.iter().all(|b| memory_aligned(b.as_ref()));
+    if direct && !(in_place && aligned(offset, data.len())) {
+        return Err(libc::EINVAL);
+    }
+    let data = data.slice(..shortened(state, data.len(), direct));
+    reserve(state, state.disk.growth(ino, offset, data.len() as u64))?;
+    let n = data.len() as i32;
+    let fails = sync && state.dice.hits(state.faults.disk.sync_eio_per_million);
+    state.disk.write(ino, offset, data, sync && !fails, now_ms)?;
+    if fails {
+        // The device lost it together with everything else that it had not written yet.
+        let point = state.disk.sync_point(ino)?;
+        state.disk.sync(ino, point, true)?;
+    }
+    Ok(n)
 }
 
 /// What becomes of an operation that the machine does not finish: changes to names and sizes

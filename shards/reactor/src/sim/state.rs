@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
+
 use super::disk::{Disk, Errno, Ino};
 use super::faults::{Delay, Faults};
 use super::net::{Network, Packet, Socket, Step, cut};
@@ -480,24 +482,7 @@ impl State {
                 Step::Waits => None,
             },
             Op::Connect { socket, addr } => Some(self.connect(socket.raw(), *addr)),
-            Op::Receive { socket, buf } => {
-                let mut room = buf.capacity() - buf.len();
-                if self.dice.hits(self.faults.net.short_per_million) {
-                    room = 1 + self.dice.below(room as u64) as usize;
-                }
-                let socket = socket.raw();
-                match self.net.receive(socket, room, token) {
-                    Step::Done(parts) => {
-                        let n: usize = parts.iter().map(bytes::Bytes::len).sum();
-                        parts.iter().for_each(|part| buf.extend_from_slice(part));
-                        let sender = self.net.waiting_sender(socket);
-                        self.retry(sender.into_iter().collect());
-                        Some(n as i32)
-                    }
-                    Step::Fails(errno) => Some(-errno),
-                    Step::Waits => None,
-                }
-            }
+            Op::Receive { socket, buf } => self.receive(token, socket.raw(), buf),
             Op::Readable { socket } => match self.net.poll(socket.raw(), token) {
                 Step::Done(()) => Some(1),
                 Step::Fails(errno) => Some(-errno),
@@ -538,6 +523,24 @@ impl State {
         }
     }
 
+    fn receive(&mut self, token: Token, socket: Socket, buf: &mut BytesMut) -> Option<i32> {
+        let mut room = buf.capacity() - buf.len();
+        if self.dice.hits(self.faults.net.short_per_million) {
+            room = 1 + self.dice.below(room as u64) as usize;
+        }
+        match self.net.receive(socket, room, token) {
+            Step::Done(parts) => {
+                let n: usize = parts.iter().map(Bytes::len).sum();
+                parts.iter().for_each(|part| buf.extend_from_slice(part));
+                let sender = self.net.waiting_sender(socket);
+                self.retry(sender.into_iter().collect());
+                Some(n as i32)
+            }
+            Step::Fails(errno) => Some(-errno),
+            Step::Waits => None,
+        }
+    }
+
     fn connect(&mut self, socket: Socket, addr: SocketAddr) -> i32 {
         if self.faults.net.blackholes.contains(&addr.port()) {
             return -libc::ETIMEDOUT;
@@ -557,7 +560,7 @@ impl State {
         &mut self,
         token: Token,
         socket: Socket,
-        bufs: &[bytes::Bytes],
+        bufs: &[Bytes],
         done: usize,
         sent: usize,
     ) -> (usize, Option<i32>) {
@@ -565,7 +568,7 @@ impl State {
             self.reset(socket);
             return (sent, Some(-libc::ECONNRESET));
         }
-        let total: usize = bufs.iter().map(bytes::Bytes::len).sum::<usize>() - done;
+        let total: usize = bufs.iter().map(Bytes::len).sum::<usize>() - done;
         let limit = self.faults.net.socket_bytes;
         let mut sent = sent;
         loop {

@@ -35,6 +35,11 @@ const STDOUT: types::Fd = types::Fd(1);
 pub(super) struct Slot {
     op: Option<Op>,
     pub(super) generation: u32,
+    scratch: Scratch,
+}
+
+/// What the kernel reads and writes beside the operation's own buffers.
+struct Scratch {
     vectors: Vec<libc::iovec>,
     message: libc::msghdr,
     address: libc::sockaddr_storage,
@@ -46,18 +51,17 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn new() -> Box<Self> {
-        // SAFETY: all of these are plain C structures for which zeros are valid.
+        // SAFETY: both are plain C structures for which zeros are valid.
         let (message, address) = unsafe { (mem::zeroed(), mem::zeroed()) };
-        Box::new(Self {
-            op: None,
-            generation: 0,
+        let scratch = Scratch {
             vectors: Vec::new(),
             message,
             address,
             address_len: 0,
             stat: None,
             word: [0; 8],
-        })
+        };
+        Box::new(Self { op: None, generation: 0, scratch })
     }
 
     pub(super) fn op(&self) -> Option<&Op> {
@@ -74,142 +78,21 @@ impl Slot {
     /// outside, everything else has its own.
     pub(super) fn prepare(&mut self, signal_event: i32) -> squeue::Entry {
         let Some(op) = &mut self.op else { unreachable!("an empty slot is never submitted") };
-        match op {
-            Op::Open { path, options } => {
-                let path = path.as_c_str().as_ptr();
-                opcode::OpenAt::new(CURRENT_DIRECTORY, path)
-                    .flags(open_flags(options))
-                    .mode(FILE_MODE)
-                    .build()
-            }
-            Op::OpenDir { path } => {
-                opcode::OpenAt::new(CURRENT_DIRECTORY, path.as_c_str().as_ptr())
-                    .flags(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC)
-                    .build()
-            }
-            Op::Close { handle } => opcode::Close::new(types::Fd(*handle)).build(),
-            Op::Read { file, buf, filled, offset } => {
-                let room = (buf.capacity() - *filled).min(TRANSFER_MAX) as u32;
-                // SAFETY: `filled` is below the capacity.
-                let at = unsafe { buf.start().add(*filled) };
-                opcode::Read::new(types::Fd(file.raw()), at, room).offset(*offset).build()
-            }
-            Op::Write { file, bufs, done, offset, sync } => {
-                let fd = types::Fd(file.raw());
-                let flags = if *sync { libc::RWF_DSYNC } else { 0 };
-                gather(&mut self.vectors, bufs.iter().map(AsRef::as_ref), *done);
-                match self.vectors.as_slice() {
-                    [one] => opcode::Write::new(fd, one.iov_base.cast(), one.iov_len as u32)
-                        .offset(*offset)
-                        .rw_flags(flags)
-                        .build(),
-                    many => opcode::Writev::new(fd, many.as_ptr(), many.len() as u32)
-                        .offset(*offset)
-                        .rw_flags(flags)
-                        .build(),
-                }
-            }
-            Op::Sync { file, data_only } => {
-                let flags = if *data_only {
-                    types::FsyncFlags::DATASYNC
-                } else {
-                    types::FsyncFlags::empty()
-                };
-                opcode::Fsync::new(types::Fd(file.raw())).flags(flags).build()
-            }
-            Op::SetLen { file, len } => opcode::Ftruncate::new(types::Fd(file.raw()), *len).build(),
-            Op::Allocate { file, offset, len, mode } => {
-                let mode = match mode {
-                    Allocate::KeepSize => libc::FALLOC_FL_KEEP_SIZE,
-                    Allocate::Extend => 0,
-                    Allocate::WriteZeroes => FALLOC_FL_WRITE_ZEROES,
-                };
-                opcode::Fallocate::new(types::Fd(file.raw()), *len)
-                    .offset(*offset)
-                    .mode(mode)
-                    .build()
-            }
-            Op::StatFile { file, .. } => {
-                stat(types::Fd(file.raw()), c"".as_ptr(), libc::AT_EMPTY_PATH, &mut self.stat)
-            }
-            Op::StatPath { path, .. } => {
-                stat(CURRENT_DIRECTORY, path.as_c_str().as_ptr(), 0, &mut self.stat)
-            }
-            Op::Rename { from, to } => {
-                let (from, to) = (from.as_c_str().as_ptr(), to.as_c_str().as_ptr());
-                opcode::RenameAt::new(CURRENT_DIRECTORY, from, CURRENT_DIRECTORY, to).build()
-            }
-            Op::Remove { path, directory } => {
-                let flags = if *directory { libc::AT_REMOVEDIR } else { 0 };
-                opcode::UnlinkAt::new(CURRENT_DIRECTORY, path.as_c_str().as_ptr())
-                    .flags(flags)
-                    .build()
-            }
-            Op::MakeDir { path } => {
-                opcode::MkDirAt::new(CURRENT_DIRECTORY, path.as_c_str().as_ptr())
-                    .mode(DIRECTORY_MODE)
-                    .build()
-            }
-            Op::Accept { listener, .. } => {
-                self.address_len = mem::size_of_val(&self.address) as libc::socklen_t;
-                let address = (&raw mut self.address).cast();
-                opcode::Accept::new(types::Fd(listener.raw()), address, &mut self.address_len)
-                    .flags(libc::SOCK_CLOEXEC)
-                    .build()
-            }
-            Op::Connect { socket, addr } => {
-                let len = sockets::encode(addr, &mut self.address);
-                let address = (&raw const self.address).cast();
-                opcode::Connect::new(types::Fd(socket.raw()), address, len).build()
-            }
-            Op::Receive { socket, buf } => {
-                let (at, room) = spare(buf);
-                opcode::Recv::new(types::Fd(socket.raw()), at, room).build()
-            }
-            Op::Send { socket, bufs, done } => {
-                let fd = types::Fd(socket.raw());
-                // The kernel goes on after a partial send by itself; what it still leaves over
-                // (more than its limit of vectors, an interruption) the caller continues.
-                let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-                gather(&mut self.vectors, bufs.iter().map(AsRef::as_ref), *done);
-                match self.vectors.as_mut_slice() {
-                    [one] => opcode::Send::new(fd, one.iov_base.cast(), one.iov_len as u32)
-                        .flags(flags)
-                        .build(),
-                    many => {
-                        self.message.msg_iov = many.as_mut_ptr();
-                        self.message.msg_iovlen = many.len() as _;
-                        opcode::SendMsg::new(fd, &self.message).flags(flags as u32).build()
-                    }
-                }
-            }
-            Op::Readable { socket } => {
-                let events = (libc::POLLIN | libc::POLLRDHUP) as u32;
-                opcode::PollAdd::new(types::Fd(socket.raw()), events).build()
-            }
-            Op::Input { buf } => {
-                let (at, room) = spare(buf);
-                opcode::Read::new(STDIN, at, room).offset(AT_CURSOR).build()
-            }
-            Op::Output { buf, done } => {
-                let rest = &buf[*done..];
-                let len = rest.len().min(TRANSFER_MAX) as u32;
-                opcode::Write::new(STDOUT, rest.as_ptr(), len).offset(AT_CURSOR).build()
-            }
-            Op::Termination => {
-                let fd = types::Fd(signal_event);
-                opcode::Read::new(fd, self.word.as_mut_ptr(), self.word.len() as u32).build()
-            }
-            Op::ReadDir { .. } | Op::Space { .. } | Op::Lock { .. } | Op::Resolve { .. } => {
-                unreachable!("a job for the helper thread is never submitted to the ring")
-            }
+        let scratch = &mut self.scratch;
+        let entry = file_entry(op, scratch)
+            .or_else(|| name_entry(op, scratch))
+            .or_else(|| socket_entry(op, scratch))
+            .or_else(|| stream_entry(op, scratch, signal_event));
+        match entry {
+            Some(entry) => entry,
+            None => unreachable!("a job for the helper thread is never submitted to the ring"),
         }
     }
 
     /// Empties the slot: the kernel is done with it, with this result.
     pub(super) fn finish(&mut self, result: i32) -> Completion {
         let Some(mut op) = self.op.take() else { unreachable!("an empty slot cannot complete") };
-        self.vectors.clear();
+        self.scratch.vectors.clear();
         let mut result = result;
         if result >= 0 {
             match &mut op {
@@ -223,9 +106,9 @@ impl Slot {
                     let len = *filled + result as usize;
                     buf.set_len(len.max(buf.len()));
                 }
-                Op::Accept { peer, .. } => *peer = sockets::decode(&self.address),
+                Op::Accept { peer, .. } => *peer = sockets::decode(&self.scratch.address),
                 Op::StatFile { out, .. } | Op::StatPath { out, .. } => {
-                    *out = self.stat.as_deref().map(metadata);
+                    *out = self.scratch.stat.as_deref().map(metadata);
                 }
                 Op::Termination => result = super::signals::last(),
                 _ => {}
@@ -236,9 +119,145 @@ impl Slot {
 
     /// Takes the operation out without a result of the kernel.
     pub(super) fn take(&mut self) -> Option<Op> {
-        self.vectors.clear();
+        self.scratch.vectors.clear();
         self.op.take()
     }
+}
+
+fn file_entry(op: &mut Op, scratch: &mut Scratch) -> Option<squeue::Entry> {
+    Some(match op {
+        Op::Read { file, buf, filled, offset } => {
+            let room = (buf.capacity() - *filled).min(TRANSFER_MAX) as u32;
+            // SAFETY: `filled` is below the capacity.
+            let at = unsafe { buf.start().add(*filled) };
+            opcode::Read::new(types::Fd(file.raw()), at, room).offset(*offset).build()
+        }
+        Op::Write { file, bufs, done, offset, sync } => {
+            let fd = types::Fd(file.raw());
+            let flags = if *sync { libc::RWF_DSYNC } else { 0 };
+            gather(&mut scratch.vectors, bufs.iter().map(AsRef::as_ref), *done);
+            match scratch.vectors.as_slice() {
+                [one] => opcode::Write::new(fd, one.iov_base.cast(), one.iov_len as u32)
+                    .offset(*offset)
+                    .rw_flags(flags)
+                    .build(),
+                many => opcode::Writev::new(fd, many.as_ptr(), many.len() as u32)
+                    .offset(*offset)
+                    .rw_flags(flags)
+                    .build(),
+            }
+        }
+        Op::Sync { file, data_only } => {
+            let flags = match data_only {
+                true => types::FsyncFlags::DATASYNC,
+                false => types::FsyncFlags::empty(),
+            };
+            opcode::Fsync::new(types::Fd(file.raw())).flags(flags).build()
+        }
+        Op::SetLen { file, len } => opcode::Ftruncate::new(types::Fd(file.raw()), *len).build(),
+        Op::Allocate { file, offset, len, mode } => {
+            let mode = match mode {
+                Allocate::KeepSize => libc::FALLOC_FL_KEEP_SIZE,
+                Allocate::Extend => 0,
+                Allocate::WriteZeroes => FALLOC_FL_WRITE_ZEROES,
+            };
+            opcode::Fallocate::new(types::Fd(file.raw()), *len).offset(*offset).mode(mode).build()
+        }
+        Op::StatFile { file, .. } => {
+            let fd = types::Fd(file.raw());
+            stat(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, &mut scratch.stat)
+        }
+        Op::Close { handle } => opcode::Close::new(types::Fd(*handle)).build(),
+        _ => return None,
+    })
+}
+
+fn name_entry(op: &Op, scratch: &mut Scratch) -> Option<squeue::Entry> {
+    let here = CURRENT_DIRECTORY;
+    Some(match op {
+        Op::Open { path, options } => opcode::OpenAt::new(here, path.as_c_str().as_ptr())
+            .flags(open_flags(options))
+            .mode(FILE_MODE)
+            .build(),
+        Op::OpenDir { path } => opcode::OpenAt::new(here, path.as_c_str().as_ptr())
+            .flags(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC)
+            .build(),
+        Op::StatPath { path, .. } => stat(here, path.as_c_str().as_ptr(), 0, &mut scratch.stat),
+        Op::Rename { from, to } => {
+            let (from, to) = (from.as_c_str().as_ptr(), to.as_c_str().as_ptr());
+            opcode::RenameAt::new(here, from, here, to).build()
+        }
+        Op::Remove { path, directory } => {
+            let flags = if *directory { libc::AT_REMOVEDIR } else { 0 };
+            opcode::UnlinkAt::new(here, path.as_c_str().as_ptr()).flags(flags).build()
+        }
+        Op::MakeDir { path } => {
+            opcode::MkDirAt::new(here, path.as_c_str().as_ptr()).mode(DIRECTORY_MODE).build()
+        }
+        _ => return None,
+    })
+}
+
+fn socket_entry(op: &mut Op, scratch: &mut Scratch) -> Option<squeue::Entry> {
+    Some(match op {
+        Op::Accept { listener, .. } => {
+            scratch.address_len = mem::size_of_val(&scratch.address) as libc::socklen_t;
+            let address = (&raw mut scratch.address).cast();
+            opcode::Accept::new(types::Fd(listener.raw()), address, &mut scratch.address_len)
+                .flags(libc::SOCK_CLOEXEC)
+                .build()
+        }
+        Op::Connect { socket, addr } => {
+            let len = sockets::encode(addr, &mut scratch.address);
+            let address = (&raw const scratch.address).cast();
+            opcode::Connect::new(types::Fd(socket.raw()), address, len).build()
+        }
+        Op::Receive { socket, buf } => {
+            let (at, room) = spare(buf);
+            opcode::Recv::new(types::Fd(socket.raw()), at, room).build()
+        }
+        Op::Send { socket, bufs, done } => {
+            let fd = types::Fd(socket.raw());
+            // The kernel goes on after a partial send by itself; what it still leaves over (more
+            // than its limit of vectors, an interruption) the caller continues.
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+            gather(&mut scratch.vectors, bufs.iter().map(AsRef::as_ref), *done);
+            match scratch.vectors.as_mut_slice() {
+                [one] => opcode::Send::new(fd, one.iov_base.cast(), one.iov_len as u32)
+                    .flags(flags)
+                    .build(),
+                many => {
+                    scratch.message.msg_iov = many.as_mut_ptr();
+                    scratch.message.msg_iovlen = many.len() as _;
+                    opcode::SendMsg::new(fd, &scratch.message).flags(flags as u32).build()
+                }
+            }
+        }
+        Op::Readable { socket } => {
+            let events = (libc::POLLIN | libc::POLLRDHUP) as u32;
+            opcode::PollAdd::new(types::Fd(socket.raw()), events).build()
+        }
+        _ => return None,
+    })
+}
+
+fn stream_entry(op: &mut Op, scratch: &mut Scratch, signal_event: i32) -> Option<squeue::Entry> {
+    Some(match op {
+        Op::Input { buf } => {
+            let (at, room) = spare(buf);
+            opcode::Read::new(STDIN, at, room).offset(AT_CURSOR).build()
+        }
+        Op::Output { buf, done } => {
+            let rest = &buf[*done..];
+            let len = rest.len().min(TRANSFER_MAX) as u32;
+            opcode::Write::new(STDOUT, rest.as_ptr(), len).offset(AT_CURSOR).build()
+        }
+        Op::Termination => {
+            let (at, len) = (scratch.word.as_mut_ptr(), scratch.word.len() as u32);
+            opcode::Read::new(types::Fd(signal_event), at, len).build()
+        }
+        _ => return None,
+    })
 }
 
 fn open_flags(options: &crate::file::OpenOptions) -> i32 {
