@@ -13,8 +13,10 @@ use crate::{
     port_state,
 };
 
-/// Fewer open files than this and a few hundred partitions with clients run out.
-const COMFORTABLE_FILES: u64 = 65_536;
+/// Fewer open files than this and some thousand partitions with their clients run out.
+const COMFORTABLE_FILES: u64 = 16_384;
+/// What to ask for when asking anyway.
+const GENEROUS_FILES: u64 = 65_536;
 /// Below this not even one shard with a handful of clients works.
 const LEAST_FILES: u64 = 1_024;
 /// What one shard may register with its ring.
@@ -155,7 +157,7 @@ fn open_files(limit: Limit) -> Check {
         None => "unlimited".to_owned(),
     };
     let remedy = format!(
-        "raise the hard limit to {COMFORTABLE_FILES} or more (`ulimit -Hn`, systemd `LimitNOFILE=`)"
+        "raise the hard limit to {GENEROUS_FILES} or more (`ulimit -Hn`, systemd `LimitNOFILE=`)"
     );
     if !limit.allows(LEAST_FILES) {
         Check::fail(NAME, finding, remedy)
@@ -312,7 +314,7 @@ mod tests {
     fn limits_are_judged() {
         let limit = |soft| Limit { soft, hard: soft };
         assert_eq!(open_files(limit(None)).status, Status::Ok);
-        assert_eq!(open_files(limit(Some(20_000))).status, Status::Warn);
+        assert_eq!(open_files(limit(Some(4_096))).status, Status::Warn);
         assert_eq!(open_files(limit(Some(256))).status, Status::Fail);
         assert_eq!(locked_memory(limit(Some(8 << 20)), 8).status, Status::Ok);
         assert_eq!(locked_memory(limit(Some(8 << 20)), 9).status, Status::Warn);

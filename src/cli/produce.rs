@@ -33,15 +33,18 @@ pub async fn run(args: ProduceArgs) -> Result<()> {
     let producer = Producer::open(&mut cluster, options).await?;
     let mut sending = Sending { cluster, producer, headers, format };
     let outcome = sending.everything(&args).await;
-    let sent = sending.producer.acknowledged();
+    let sent = match sending.producer.acknowledged() {
+        1 => format!("1 record sent to {}", args.topic),
+        count => format!("{count} records sent to {}", args.topic),
+    };
     match outcome {
         Ok(()) if args.quiet => Ok(()),
         Ok(()) => {
-            note(format_args!("{sent} records sent to {}", args.topic));
+            note(sent);
             Ok(())
         }
         Err(error) => {
-            note(format_args!("{sent} records sent to {} before the error", args.topic));
+            note(format_args!("{sent} before the error"));
             Err(error)
         }
     }

@@ -190,10 +190,13 @@ fn damaged(path: &Path, reason: &str) -> Error {
 }
 
 fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
-    Error::machine(
-        format!("cannot {what} {}: {}", path.display(), plain(error)),
-        "give the user of this process access to it, or name another directory with --data-dir",
-    )
+    let remedy = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space there",
+        _ => {
+            "give the user of this process access to it, or name another directory with --data-dir"
+        }
+    };
+    Error::machine(format!("cannot {what} {}: {}", path.display(), plain(error)), remedy)
 }
 
 #[cfg(test)]

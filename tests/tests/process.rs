@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -268,6 +268,43 @@ fn a_stop_does_not_wait_for_idle_clients() {
         assert!(Instant::now() < deadline, "the reader hangs");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+#[test]
+fn clients_ride_out_a_crash_and_a_restart() {
+    let mut cluster = Cluster::start_with(options(2));
+    let bootstrap = cluster.broker.bootstrap();
+    cluster.run(&["topic", "create", "t", "-p", "4"]).done();
+    let count = 4000;
+    let reader = Command::new(binary())
+        .args(["consume", "t", "--follow", "--from", "earliest", "--bootstrap", &bootstrap])
+        .args(["--count", &count.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut writer = Command::new(binary())
+        .args(["produce", "t", "--bootstrap", &bootstrap])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut input = writer.stdin.take().expect("a pipe");
+    for n in 1..=count {
+        writeln!(input, "{n}").expect("written");
+        if n % 1000 == 0 {
+            input.flush().expect("flushed");
+            // In the middle of whatever both are doing.
+            cluster.broker.kill();
+            cluster.broker.start().expect("it starts again");
+        }
+    }
+    drop(input);
+    assert!(writer.wait().expect("it ends").success());
+    let output = reader.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    // Idempotent batches: sent again where the answer was lost, and yet there once.
+    let read = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(sorted(&read), numbers(1..=count));
+    assert_eq!(sorted(&cluster.run(&["consume", "t"]).done()), numbers(1..=count));
 }
 
 #[test]
