@@ -14,7 +14,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use reactor::sync::{Permit, Receiver, Sender, channel};
 use reactor::{Instant, TcpStream};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::api;
 use crate::frame_reader::{FrameError, FrameReader};
@@ -149,7 +149,13 @@ impl Outbox {
                 self.state.outstanding.set(self.state.outstanding.get() - 1);
             }
             Err(close) => {
-                debug!(peer = %self.state.peer, "closing connection: {close}");
+                match close {
+                    // Ours: every response has to fit every version that is advertised.
+                    Close::Unencodable(_) => {
+                        error!(peer = %self.state.peer, "closing connection: {close}");
+                    }
+                    _ => debug!(peer = %self.state.peer, "closing connection: {close}"),
+                }
                 // What was answered before is still sent; the failure of that changes nothing.
                 let _ = self.flush().await;
                 return Err(Over);

@@ -14,6 +14,8 @@ use crate::partition::Partition;
 use crate::reply::Handled;
 
 const READ_COMMITTED: i8 = 1;
+/// From this version on an answer has the epoch of its offset.
+const LEADER_EPOCH_VERSION: i16 = 4;
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
@@ -45,7 +47,9 @@ pub(crate) async fn handle(request: Request) -> Handled {
             match result {
                 Ok((offset, timestamp, epoch)) => {
                     (response.offset, response.timestamp) = (offset, timestamp);
-                    response.leader_epoch = epoch;
+                    if request.version >= LEADER_EPOCH_VERSION {
+                        response.leader_epoch = epoch;
+                    }
                 }
                 Err(error) => response.error_code = error.code(),
             }
