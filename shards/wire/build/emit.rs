@@ -4,6 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::fields::{
+    Condition, condition, default, inline, is_optional, is_set, read_field, tagged, test,
+    type_default, write_field,
+};
 use crate::names;
 use crate::schema::{Field, Kind, Message, Versions};
 
@@ -176,7 +180,8 @@ impl<'m> Context<'m> {
         let full = self.full(shape.name);
         let mut out = String::new();
         let plain = shape.fields.iter().all(|field| {
-            default(field, shape.versions).is_ok_and(|value| value == type_default(field, shape))
+            default(field, shape.versions)
+                .is_ok_and(|value| value == type_default(field, shape.versions))
         });
         let derived = if plain { ", Default" } else { "" };
         write!(out, "#[derive(Clone, Debug, PartialEq{derived})]\npub struct {full} {{\n").ok();
@@ -205,7 +210,7 @@ impl<'m> Context<'m> {
     }
 
     fn read(&self, shape: &Shape<'_>) -> Result<String, String> {
-        let tagged: Vec<&Field> = tagged(shape);
+        let tagged: Vec<&Field> = tagged(shape.fields, shape.versions);
         let mut out = String::from(
             "#[inline]\nfn read(r: &mut c::Reader<'a>, v: c::Version) -> \
              Result<Self, c::DecodeError> {\n",
@@ -287,7 +292,7 @@ impl<'m> Context<'m> {
             }
             .ok();
         }
-        let tagged: Vec<&Field> = tagged(shape);
+        let tagged: Vec<&Field> = tagged(shape.fields, shape.versions);
         let mut tags = String::new();
         if tagged.is_empty() {
             tags += "w.no_tags();\n";
@@ -388,201 +393,4 @@ impl<'m> Context<'m> {
              #[inline]\nfn into_owned(self) -> {owned} {{ {body} }}\n}}\n"
         )
     }
-}
-
-enum Condition {
-    Always,
-    Never,
-    If(String),
-}
-
-impl Versions {
-    /// The versions of a structure that neither hold a field nor may drop it silently.
-    fn lost(field: &Field, within: Versions) -> Vec<Versions> {
-        let held = field.versions.intersect(within);
-        if field.ignorable || held.is_empty() {
-            return Vec::new();
-        }
-        let before = Versions { first: within.first, last: held.first - 1 };
-        let after = Versions { first: held.last + 1, last: within.last };
-        [before, after].into_iter().filter(|range| !range.is_empty()).collect()
-    }
-}
-
-/// The test that picks `versions` out of `within`.
-fn condition(versions: Versions, within: Versions) -> Condition {
-    let versions = versions.intersect(within);
-    if versions.is_empty() {
-        Condition::Never
-    } else if versions == within {
-        Condition::Always
-    } else {
-        Condition::If(test(versions, within))
-    }
-}
-
-fn test(versions: Versions, within: Versions) -> String {
-    let Versions { first, last } = versions;
-    match (first > within.first, last < within.last) {
-        (_, _) if first == last => format!("v.number == {first}"),
-        (true, false) => format!("v.number >= {first}"),
-        (false, true) => format!("v.number <= {last}"),
-        _ => format!("({first}..={last}).contains(&v.number)"),
-    }
-}
-
-/// The versions in which the field stands in line, not tagged.
-fn inline(field: &Field, within: Versions) -> Versions {
-    match field.tag {
-        None => field.versions.intersect(within),
-        Some(_) => Versions::NONE,
-    }
-}
-
-fn tagged<'m>(shape: &Shape<'m>) -> Vec<&'m Field> {
-    let in_use = |field: &&Field| {
-        field.tag.is_some() && !field.versions.intersect(shape.versions).is_empty()
-    };
-    let mut fields: Vec<&Field> = shape.fields.iter().filter(in_use).collect();
-    fields.sort_by_key(|field| field.tag);
-    fields
-}
-
-fn is_optional(field: &Field, within: Versions) -> bool {
-    field.kind == Kind::Records || !field.nullable.intersect(within).is_empty()
-}
-
-/// A structure that may be null and has a tagged field to itself.
-fn is_tagged_struct(field: &Field) -> bool {
-    let structure = matches!(field.kind, Kind::Struct(_));
-    structure && field.tag.is_some() && !field.nullable.is_empty()
-}
-
-fn read_field(field: &Field, present: Versions, reader: &str) -> String {
-    let read = format!("c::Field::read({reader}, v)?");
-    if is_tagged_struct(field) {
-        return format!("c::Nullable::read_tagged({reader}, v)?");
-    }
-    if !is_optional(field, present) {
-        return match field.nullable.is_empty() {
-            true => read,
-            false => format!("Some({read})"),
-        };
-    }
-    match condition(field.nullable, present) {
-        Condition::Always => read,
-        Condition::Never => format!("Some({read})"),
-        Condition::If(test) => format!("if {test} {{ {read} }} else {{ Some({read}) }}"),
-    }
-}
-
-fn write_field(field: &Field, present: Versions, shape: &str) -> String {
-    let name = names::field(&field.name);
-    let write = format!("c::Field::write(&self.{name}, w, v)?;");
-    if field.kind != Kind::Records && field.nullable.is_empty() {
-        return write;
-    }
-    if is_tagged_struct(field) {
-        return format!("c::Nullable::write_tagged(self.{name}.as_ref(), w, v)?;");
-    }
-    let path = format!("{shape}.{}", field.name);
-    let need = format!("c::Field::write(c::need(&self.{name}, \"{path}\", v)?, w, v)?;");
-    match condition(field.nullable, present) {
-        Condition::Always => write,
-        Condition::Never => need,
-        Condition::If(test) => format!("if {test} {{ {write} }} else {{ {need} }}"),
-    }
-}
-
-fn type_default(field: &Field, shape: &Shape<'_>) -> String {
-    match (&field.kind, is_optional(field, shape.versions)) {
-        (_, true) => "None".into(),
-        (Kind::Bool, _) => "false".into(),
-        (Kind::Float64, _) => "0.0".into(),
-        (Kind::Uuid | Kind::Text | Kind::Bytes | Kind::Struct(_) | Kind::Array(_), _) => {
-            "Default::default()".into()
-        }
-        _ => "0".into(),
-    }
-}
-
-/// The value of a field that is not set.
-fn default(field: &Field, within: Versions) -> Result<String, String> {
-    let wrong = || format!("{} has no default {:?}", field.name, field.default);
-    let optional = is_optional(field, within);
-    let value = match (&field.kind, field.default.as_deref()) {
-        (Kind::Records, None) => return Ok("None".into()),
-        (_, Some("null")) if optional => return Ok("None".into()),
-        (Kind::Bool, None | Some("false")) => "false".into(),
-        (Kind::Bool, Some("true")) => "true".into(),
-        (Kind::Float64, None) => "0.0".into(),
-        (
-            Kind::Int8 | Kind::Int16 | Kind::Uint16 | Kind::Int32 | Kind::Uint32 | Kind::Int64,
-            text,
-        ) => match text {
-            None => "0".into(),
-            Some(hex) if hex.starts_with("0x") => hex.to_string(),
-            Some(text) => text.parse::<i64>().map_err(|_| wrong())?.to_string(),
-        },
-        (_, None) => "Default::default()".to_string(),
-        _ => return Err(wrong()),
-    };
-    Ok(if optional { format!("Some({value})") } else { value })
-}
-
-/// Whether a field holds something else than its default.
-fn is_set(field: &Field, within: Versions) -> Result<String, String> {
-    let name = names::field(&field.name);
-    let value = default(field, within)?;
-    Ok(match (&field.kind, value.as_str()) {
-        (_, "None") => format!("self.{name}.is_some()"),
-        (Kind::Bool, "false") => format!("self.{name}"),
-        (Kind::Bool, "true") => format!("!self.{name}"),
-        (Kind::Text | Kind::Bytes | Kind::Array(_), "Default::default()") => {
-            format!("!self.{name}.is_empty()")
-        }
-        _ => format!("self.{name} != {value}"),
-    })
-}
-
-pub fn apis(all: &[Message]) -> Result<String, String> {
-    let (mut names, mut rows) = (String::new(), String::new());
-    let (mut codes, mut list) = (String::new(), String::new());
-    for request in all.iter().filter(|m| m.kind == "request" && !m.versions.is_empty()) {
-        let key = request.key.ok_or_else(|| format!("{} has no api key", request.name))?;
-        let name = request.name.strip_suffix("Request").unwrap_or(&request.name);
-        let answers = |m: &&Message| m.kind == "response" && m.key == Some(key);
-        let response = all.iter().find(answers);
-        let response = response.ok_or_else(|| format!("{} has no response", request.name))?;
-        if response.versions != request.versions {
-            return Err(format!("{} and its response differ in versions", request.name));
-        }
-        let flexible = |m: &Message| match m.flexible.intersect(m.versions).is_empty() {
-            true => "None".to_string(),
-            false => format!("Some({})", m.flexible.first),
-        };
-        writeln!(names, "{name} = {key},").ok();
-        writeln!(list, "ApiKey::{name},").ok();
-        writeln!(codes, "{key} => ApiKey::{name},").ok();
-        writeln!(
-            rows,
-            "ApiKey::{name} => &Api {{ name: \"{name}\", first: {}, last: {}, unstable: {}, \
-             request_flexible: {}, response_flexible: {} }},",
-            request.versions.first,
-            request.versions.last,
-            request.unstable,
-            flexible(request),
-            flexible(response),
-        )
-        .ok();
-    }
-    Ok(format!(
-        "#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(i16)]\n\
-         pub enum ApiKey {{\n{names}}}\n\
-         impl ApiKey {{\n/// In the order of their codes.\n\
-         pub const ALL: &'static [ApiKey] = &[\n{list}];\n\
-         pub fn from_code(code: i16) -> Option<Self> {{\nSome(match code {{\n{codes}\
-         _ => return None,\n}})\n}}\n\
-         fn api(self) -> &'static Api {{\nmatch self {{\n{rows}}}\n}}\n}}\n"
-    ))
 }

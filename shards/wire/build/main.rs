@@ -1,6 +1,8 @@
 //! Generates the message types and the table of APIs from `schema/`.
 
+mod apis;
 mod emit;
+mod fields;
 mod names;
 mod schema;
 
@@ -14,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let messages = read_tables(Path::new("schema"))?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("messages.rs"), emit::messages(&messages)?)?;
-    fs::write(out.join("apis.rs"), emit::apis(&messages)?)?;
+    fs::write(out.join("apis.rs"), apis::apis(&messages)?)?;
     Ok(())
 }
 

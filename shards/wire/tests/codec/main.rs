@@ -1,5 +1,5 @@
-//! The generator refusing bad tables; the encoder's rules; the codec against Kafka's own classes, against the `kafka-protocol` crate, against a second
-//! reading of the schema, and against hostile bytes.
+//! The codec against Kafka's own classes, against the `kafka-protocol` crate, against a second
+//! reading of the schema, and against hostile bytes; what its generator and its encoder refuse.
 
 // Clippy lets tests unwrap, but does not see that the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -18,6 +18,9 @@ mod tables;
 #[allow(dead_code)]
 #[path = "../../build/emit.rs"]
 mod emit;
+#[allow(dead_code)]
+#[path = "../../build/fields.rs"]
+mod fields;
 #[allow(dead_code)]
 #[path = "../../build/names.rs"]
 mod names;
