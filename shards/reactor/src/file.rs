@@ -177,12 +177,13 @@ impl File {
         Ok(())
     }
 
-    /// Makes everything written before this call durable (not the file's times).
+    /// Makes every write that was complete before this call durable (not the file's times). Writes
+    /// still in flight are not covered: await them first.
     pub async fn sync_data(&self) -> io::Result<()> {
         self.sync(true).await
     }
 
-    /// Makes everything written before this call durable, with all metadata of the file.
+    /// As [`File::sync_data`], with all metadata of the file.
     pub async fn sync_all(&self) -> io::Result<()> {
         self.sync(false).await
     }

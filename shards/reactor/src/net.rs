@@ -32,6 +32,8 @@ impl TcpListener {
         Ok(Self { handle, local_addr })
     }
 
+    /// The next connection. An error (descriptors used up, say) leaves the listener as it was:
+    /// pause before trying again, or it comes back at once.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
             let op = Op::Accept { listener: self.handle.clone(), peer: None };
