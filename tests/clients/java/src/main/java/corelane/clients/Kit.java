@@ -27,7 +27,10 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** What scenarios share: topics, clients that are closed at the end, reading back, comparing. */
 final class Kit implements AutoCloseable {
+    /** For records that are known to be there. */
     static final Duration PATIENCE = Duration.ofSeconds(30);
+    /** For the cluster's state: a loaded broker takes its time over 1,000 partitions. */
+    static final Duration STATE = Duration.ofSeconds(45);
     static final Duration POLL = Duration.ofMillis(200);
 
     final Admin admin;
@@ -91,7 +94,7 @@ final class Kit implements AutoCloseable {
 
     /** Asks again until the answer is there. */
     static <T> T await(String what, Callable<T> ask) throws Exception {
-        long deadline = System.nanoTime() + PATIENCE.toNanos();
+        long deadline = System.nanoTime() + STATE.toNanos();
         while (System.nanoTime() < deadline) {
             T answer = ask.call();
             if (answer != null) {
@@ -99,7 +102,7 @@ final class Kit implements AutoCloseable {
             }
             Thread.sleep(20);
         }
-        throw new AssertionError("waited " + PATIENCE.toSeconds() + " s for " + what);
+        throw new AssertionError("waited " + STATE.toSeconds() + " s for " + what);
     }
 
     KafkaProducer<byte[], byte[]> producer(Object... settings) {
