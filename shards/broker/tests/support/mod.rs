@@ -163,7 +163,9 @@ impl Client {
         let mut reader = Reader::new(&bytes);
         let correlation_id = frame::decode_response_header(&mut reader, api, version)?;
         assert_eq!(correlation_id, self.correlation_id, "responses come in request order");
-        R::decode_owned(&mut reader, version)
+        let response = R::decode_owned(&mut reader, version)?;
+        assert_eq!(reader.remaining(), 0, "{} {version}: bytes left over", api.name());
+        Ok(response)
     }
 
     pub async fn create_topic(
