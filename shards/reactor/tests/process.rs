@@ -207,7 +207,7 @@ fn a_parked_shard_makes_no_system_calls() {
         let accepting = spawn(async move {
             let _ = listener.accept().await;
         });
-        let far = spawn(sleep(Duration::from_secs(3600)));
+        let far = (spawn(sleep(Duration::from_secs(3600))), spawn(sleep(Duration::MAX)));
         sender.send(rustix::thread::gettid()).unwrap();
         let message = theirs.recv().await;
         seen.store(true, Ordering::SeqCst);
@@ -332,5 +332,36 @@ fn a_panic_takes_its_shard_down_and_nothing_else() {
     .unwrap();
     assert!(broken.join().is_err());
     healthy.join().unwrap().unwrap();
+    assert_eq!(descriptors(), before);
+}
+
+#[test]
+fn what_a_shutdown_spawns_never_runs() {
+    let _alone = alone();
+    struct Spawner(u32);
+    impl Drop for Spawner {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                let next = Spawner(self.0 - 1);
+                spawn(async move {
+                    let _next = next;
+                    std::future::pending::<()>().await;
+                })
+                .detach();
+                spawn(async { panic!("it ran") }).detach();
+            }
+        }
+    }
+    let before = descriptors();
+    uring::run(&ShardSpec::default(), || async {
+        let held = Spawner(5);
+        spawn(async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        })
+        .detach();
+        yield_now().await;
+    })
+    .unwrap();
     assert_eq!(descriptors(), before);
 }

@@ -268,13 +268,17 @@ impl Runtime {
     }
 
     pub(crate) fn insert_task(&self, task: BoxedTask) -> Arc<TaskRef> {
+        let reference = |key| {
+            let (shared, queued) = (Arc::clone(&self.shared), AtomicBool::new(true));
+            Arc::new(TaskRef { shared, key, queued })
+        };
+        if self.stopping.get() {
+            // A destructor during the shutdown spawned it; it never runs.
+            return reference(usize::MAX);
+        }
         let mut tasks = self.tasks.borrow_mut();
         let slot = tasks.vacant_entry();
-        let reference = Arc::new(TaskRef {
-            shared: Arc::clone(&self.shared),
-            key: slot.key(),
-            queued: AtomicBool::new(true),
-        });
+        let reference = reference(slot.key());
         let waker = Waker::from(Arc::clone(&reference));
         slot.insert(TaskEntry { runnable: Some((task, waker)), reference: Arc::clone(&reference) });
         drop(tasks);

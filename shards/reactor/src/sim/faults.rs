@@ -2,6 +2,7 @@
 //! a run through [`super::with_faults`].
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Bounds of a delay, both included; drawn anew for every operation.
@@ -40,6 +41,9 @@ pub struct DiskFaults {
     /// Syncs (and synced writes) that fail with EIO, per million. What they covered is lost at the
     /// next power cut, whatever a later sync says.
     pub sync_eio_per_million: u32,
+    /// Directories on a device that is gone: everything at or below them fails with EIO, through
+    /// files opened before as well.
+    pub broken: BTreeSet<PathBuf>,
     /// Reads and writes that end short, per million.
     pub short_per_million: u32,
     /// Operations that end with EINTR or EAGAIN without an effect, per million.
@@ -56,6 +60,7 @@ impl Default for DiskFaults {
             eio_per_million: 0,
             eio_after: None,
             sync_eio_per_million: 0,
+            broken: BTreeSet::new(),
             short_per_million: 0,
             interrupt_per_million: 0,
             capacity: None,

@@ -1,6 +1,7 @@
 //! File operations on the simulated disk: how long they take, what they do, and what becomes of
 //! them if the machine stops while they are in flight.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -68,11 +69,39 @@ fn broken(state: &mut State, op: &Op) -> bool {
         }
         *left -= 1;
     }
+    let gone = |path: &Path| state.faults.disk.broken.iter().any(|dir| path.starts_with(dir));
+    if !state.faults.disk.broken.is_empty() && places(state, op).into_iter().any(gone) {
+        return true;
+    }
     let per_million = match op {
         Op::Read { .. } | Op::Write { .. } => state.faults.disk.eio_per_million,
         _ => 0,
     };
     state.dice.hits(per_million)
+}
+
+/// The paths an operation concerns.
+fn places<'a>(state: &'a State, op: &'a Op) -> Vec<&'a Path> {
+    match op {
+        Op::Open { path, .. }
+        | Op::OpenDir { path }
+        | Op::StatPath { path, .. }
+        | Op::Remove { path, .. }
+        | Op::MakeDir { path }
+        | Op::ReadDir { path, .. }
+        | Op::Space { path, .. }
+        | Op::Lock { path } => vec![path.as_path()],
+        Op::Rename { from, to } => vec![from.as_path(), to.as_path()],
+        Op::Read { file, .. }
+        | Op::Write { file, .. }
+        | Op::Sync { file, .. }
+        | Op::SetLen { file, .. }
+        | Op::Allocate { file, .. }
+        | Op::StatFile { file, .. } => {
+            opened(state, file).map(|open| vec![open.path.as_path()]).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
@@ -115,14 +144,16 @@ fn apply_to_names(state: &mut State, op: &mut Op, now_ms: i64) -> Result<i32, Er
         Op::Open { path, options } => {
             let ino = state.disk.open(path.as_path(), options, now_ms)?;
             let (read, write) = (options.read || !options.write, options.write);
-            Ok(register(state, OpenFile { ino, read, write, direct: options.direct }))
+            let (path, direct) = (path.as_path().to_path_buf(), options.direct);
+            Ok(register(state, OpenFile { ino, path, read, write, direct }))
         }
         Op::OpenDir { path } => {
             let ino = state.disk.lookup(path.as_path())?;
             if !state.disk.metadata(ino)?.is_dir {
                 return Err(libc::ENOTDIR);
             }
-            Ok(register(state, OpenFile { ino, read: true, write: false, direct: false }))
+            let path = path.as_path().to_path_buf();
+            Ok(register(state, OpenFile { ino, path, read: true, write: false, direct: false }))
         }
         Op::StatPath { path, out } => {
             *out = Some(state.disk.metadata(state.disk.lookup(path.as_path())?)?);
@@ -148,7 +179,9 @@ fn apply_to_names(state: &mut State, op: &mut Op, now_ms: i64) -> Result<i32, Er
             if state.locks.contains_key(&ino) {
                 return Err(libc::EWOULDBLOCK);
             }
-            let raw = register(state, OpenFile { ino, read: true, write: true, direct: false });
+            let path = path.as_path().to_path_buf();
+            let file = OpenFile { ino, path, read: true, write: true, direct: false };
+            let raw = register(state, file);
             state.locks.insert(ino, raw);
             Ok(raw)
         }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -60,6 +61,8 @@ pub(super) struct State {
 
 pub(super) struct OpenFile {
     pub(super) ino: Ino,
+    /// Where it was when it was opened.
+    pub(super) path: PathBuf,
     pub(super) read: bool,
     pub(super) write: bool,
     pub(super) direct: bool,

@@ -28,6 +28,9 @@ use crate::time::Instant;
 const DRAIN_WAIT: Duration = Duration::from_secs(30);
 const DRAIN_STEP: Duration = Duration::from_millis(50);
 
+/// Longest sleep in one go; the kernel's own arithmetic overflows on "for ever".
+const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
+
 const RANDOM_CACHE_BYTES: usize = 512;
 
 /// The user data of an entry: a kind in the top byte, a generation, a number.
@@ -246,7 +249,7 @@ impl UringDriver {
                 return Ok(());
             }
         }
-        let limit = deadline.map(|d| d - monotonic_now());
+        let limit = deadline.map(|d| (d - monotonic_now()).min(SLEEP_MAX));
         if limit == Some(Duration::ZERO) {
             return if self.has_submissions() { self.enter(None) } else { Ok(()) };
         }

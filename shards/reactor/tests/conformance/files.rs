@@ -179,3 +179,26 @@ fn interrupted_operations_do_not_surface() {
         assert_eq!(outcome, Outcome::Finished(()), "seed {seed}");
     }
 }
+
+#[test]
+fn one_device_may_go_and_leave_the_others() {
+    use std::path::Path;
+    let mut world = World::new(7);
+    let outcome = world.run(|| async {
+        let mut files = Vec::new();
+        for dir in ["/a", "/b"] {
+            fs::create_dir_all(Path::new(dir)).await.unwrap();
+            let path = Path::new(dir).join("f");
+            files.push(File::open(&path, OpenOptions::for_writing()).await.unwrap());
+        }
+        with_faults(|f| f.disk.broken.insert("/a".into()));
+        let on = |i: usize| files[i].clone();
+        let write = on(0).write_at(bytes(b"x"), 0, Durability::Written).await;
+        assert_eq!(write.unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert!(fs::read_dir(Path::new("/a")).await.is_err());
+        assert!(fs::rename(Path::new("/b/f"), Path::new("/a/g")).await.is_err());
+        on(1).write_at(bytes(b"x"), 0, Durability::Synced).await.unwrap();
+        assert_eq!(fs::read(Path::new("/b/f")).await.unwrap(), b"x");
+    });
+    assert_eq!(outcome, Outcome::Finished(()));
+}
