@@ -15,7 +15,7 @@ use crate::client::offsets::{EARLIEST, Isolation, LATEST, offsets_at};
 use crate::error::{Error, Result};
 
 /// Output is handed on when it has grown to this, so that memory stays bounded.
-const OUTPUT_BYTES: usize = 1 << 20;
+const OUTPUT_BYTES: usize = 4 << 20;
 
 pub async fn run(args: ConsumeArgs) -> Result<()> {
     let format =

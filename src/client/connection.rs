@@ -236,3 +236,149 @@ fn api_of<'q, Q: Message<'q>>() -> Result<ApiKey, ClientError> {
         .and_then(ApiKey::from_code)
         .ok_or_else(|| ClientError::Request(format!("{} is no request", Q::NAME)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::{BufMut as _, Bytes, BytesMut};
+    use reactor::sim::World;
+    use reactor::{TcpListener, TcpStream};
+    use wire::messages::api_versions_response::ApiVersion;
+    use wire::messages::{ApiVersionsResponse, MetadataRequest};
+    use wire::{ApiKey, Message as _, frame};
+
+    use super::*;
+
+    const PORT: u16 = 9092;
+    const WAIT: Duration = Duration::from_secs(5);
+
+    /// What the other side does with one request: the bytes it sends back, or goes away.
+    type Script = fn(ApiKey, i16, i32) -> Option<Vec<u8>>;
+
+    /// Connects to a broker that follows `script` and asks for metadata once.
+    fn ask(script: Script) -> Result<i16, ClientError> {
+        let mut world = World::new(1);
+        let outcome = world.run(move || async move {
+            let address = ([127, 0, 0, 1], PORT).into();
+            let listener = TcpListener::bind(address, 1).unwrap();
+            reactor::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    reactor::spawn(serve(stream, script)).detach();
+                }
+            })
+            .detach();
+            let endpoint = Endpoint { host: "127.0.0.1".into(), port: PORT };
+            let mut connection = Connection::open(&endpoint, WAIT).await?;
+            let request = MetadataRequest::default();
+            connection.call(&request, 4..=12, WAIT).await.map(|reply| reply.version)
+        });
+        outcome.finished().expect("the client hangs")
+    }
+
+    async fn serve(stream: TcpStream, script: Script) {
+        let mut inbox = BytesMut::new();
+        loop {
+            while let Some(prefix) = inbox.first_chunk::<4>() {
+                let size = 4 + frame::decode_size(*prefix, 1 << 20).unwrap();
+                if inbox.len() < size {
+                    break;
+                }
+                let request = inbox.split_to(size);
+                let mut reader = Reader::new(&request[4..]);
+                let header = frame::decode_request_header(&mut reader).unwrap();
+                let api = ApiKey::from_code(header.api_key).unwrap();
+                let Some(answer) = script(api, header.api_version, header.correlation_id) else {
+                    return stream.shutdown();
+                };
+                stream.write_all(vec![Bytes::from(answer)]).await.unwrap();
+            }
+            let mut buffer = std::mem::take(&mut inbox);
+            buffer.reserve(1024);
+            let (read, buffer) = stream.read(buffer).await;
+            inbox = buffer;
+            if read.unwrap_or(0) == 0 {
+                return;
+            }
+        }
+    }
+
+    fn versions(version: i16, id: i32, error_code: i16, metadata_max: i16) -> Vec<u8> {
+        let range = |api: ApiKey, max_version| ApiVersion {
+            api_key: api.code(),
+            min_version: 0,
+            max_version,
+        };
+        let response = ApiVersionsResponse {
+            error_code,
+            api_keys: vec![range(ApiKey::ApiVersions, 3), range(ApiKey::Metadata, metadata_max)]
+                .into(),
+            ..ApiVersionsResponse::default()
+        };
+        let mut writer = frame::begin_response(ApiKey::ApiVersions, version, id);
+        response.encode(&mut writer, version).unwrap();
+        frame::finish_response(writer).bytes.to_vec()
+    }
+
+    fn body(api: ApiKey, version: i16, id: i32) -> Vec<u8> {
+        frame::finish_response(frame::begin_response(api, version, id)).bytes.to_vec()
+    }
+
+    #[test]
+    fn the_newest_version_both_sides_know_is_spoken() {
+        let version = ask(|api, version, id| match api {
+            ApiKey::ApiVersions => Some(versions(version, id, 0, 9)),
+            other => Some(body(other, version, id)),
+        });
+        assert_eq!(version.unwrap(), 9);
+    }
+
+    #[test]
+    fn an_older_broker_is_asked_again_in_its_own_version() {
+        let version = ask(|api, version, id| match (api, version) {
+            // Kafka's answer to a version from the future: error 35 in the layout of version 0.
+            (ApiKey::ApiVersions, 4) => Some(versions(0, id, 35, 0)),
+            (ApiKey::ApiVersions, 3) => Some(versions(3, id, 0, 12)),
+            (ApiKey::ApiVersions, _) => None,
+            (other, _) => Some(body(other, version, id)),
+        });
+        assert_eq!(version.unwrap(), 12);
+    }
+
+    #[test]
+    fn a_broker_that_is_too_old_is_told_apart_from_one_that_is_away() {
+        let error = ask(|_, version, id| Some(versions(version, id, 0, 3))).unwrap_err();
+        assert!(matches!(error, ClientError::Version { api: "Metadata", .. }), "{error}");
+        assert!(!error.retriable());
+        let error = ask(|_, _, _| None).unwrap_err();
+        assert!(matches!(error, ClientError::Connection { .. }), "{error}");
+        assert!(error.retriable());
+    }
+
+    #[test]
+    fn a_peer_that_is_no_broker_is_refused_without_waiting_for_gigabytes() {
+        let error = ask(|_, _, _| Some(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())).unwrap_err();
+        assert!(matches!(error, ClientError::Garbled { .. }), "{error}");
+        let error = ask(|_, _, _| Some((-1i32).to_be_bytes().to_vec())).unwrap_err();
+        assert!(matches!(error, ClientError::Garbled { .. }), "{error}");
+        let error = ask(|_, version, id| Some(versions(version, id + 1, 0, 12))).unwrap_err();
+        assert!(matches!(error, ClientError::Garbled { .. }), "{error}");
+    }
+
+    #[test]
+    fn half_an_answer_and_none_at_all_end_by_the_clock() {
+        let error = ask(|api, version, id| match api {
+            ApiKey::ApiVersions => Some(versions(version, id, 0, 12)),
+            _ => {
+                let mut half = BytesMut::new();
+                half.put_i32(100);
+                half.put_i32(id);
+                Some(half.to_vec())
+            }
+        });
+        let error = error.unwrap_err();
+        assert!(matches!(error, ClientError::NoAnswer { wait: WAIT, .. }), "{error}");
+        let error = ask(|_, _, _| Some(Vec::new())).unwrap_err();
+        assert!(matches!(error, ClientError::NoAnswer { .. }), "{error}");
+    }
+}

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hardware::{Cpus, Memory, parse_size};
-use meta::config::{BrokerConfig, ConfigError, Listener, StaticConfig};
+use meta::config::{BrokerConfig, ConfigError, Effect, Listener, Scope, StaticConfig, find};
 
 use crate::cli::args::ServeArgs;
 use crate::error::{Error, Result};
@@ -73,7 +73,9 @@ impl Settings {
         }
         let given = keys.value("node.id").or_else(|| keys.value("broker.id"));
         let broker_id = given.filter(|id| *id != "-1").map(|_| broker.broker_id);
-        let warnings = reachability_warning(&listen, &advertised).into_iter().collect();
+        refuse_ignored_protection(&keys)?;
+        let warnings = [reachability_warning(&listen, &advertised), without_effect(&keys)];
+        let warnings = warnings.into_iter().flatten().collect();
         Ok(Settings {
             broker_id,
             data_dirs: data_dirs(&broker)?,
@@ -143,6 +145,32 @@ fn read_keys(args: &ServeArgs, file: Option<&str>) -> Result<StaticConfig> {
         set("memory.bytes", bytes.to_string())?;
     }
     Ok(keys)
+}
+
+/// Serving everybody where the operator asked for access control would be worse than not starting.
+fn refuse_ignored_protection(keys: &StaticConfig) -> Result<()> {
+    const KEY: &str = "authorizer.class.name";
+    let found = find(Scope::Broker, KEY).is_some_and(|key| key.effect == Effect::AcceptedOnly);
+    match keys.value(KEY) {
+        Some(class) if found && !class.is_empty() => Err(Error::config(
+            format!("{KEY} is set, but this version has no access control"),
+            "take it out only if every client that can connect may do everything",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Names what a file from Kafka sets in vain.
+fn without_effect(keys: &StaticConfig) -> Option<String> {
+    // These only say how Kafka's own processes are laid out.
+    let layout = |key: &str| key == "process.roles" || key.starts_with("controller.");
+    let idle =
+        |key: &str| find(Scope::Broker, key).is_some_and(|key| key.effect == Effect::AcceptedOnly);
+    let set = keys.iter().map(|(key, _)| key).filter(|key| idle(key) && !layout(key));
+    let names: Vec<&str> = set.collect();
+    (!names.is_empty()).then(|| {
+        format!("these settings are known but change nothing in this version: {}", names.join(", "))
+    })
 }
 
 fn refused(error: ConfigError) -> Error {
@@ -342,6 +370,18 @@ mod tests {
         let two = "listeners=PLAINTEXT://:1,OTHER://:2\n\
                    listener.security.protocol.map=PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT\n";
         assert!(error(&args(), two).contains("names 2 addresses"));
+    }
+
+    #[test]
+    fn settings_without_effect_are_named_and_protection_is_not_ignored() {
+        let file = "num.network.threads=8\nprocess.roles=broker\nnum.partitions=2\n";
+        let warnings = resolve(&args(), file).unwrap().warnings;
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].ends_with(": num.network.threads"), "{warnings:?}");
+        let class = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+        let file = format!("authorizer.class.name={class}\n");
+        let error = resolve(&args(), &file).unwrap_err().to_string();
+        assert!(error.contains("no access control"), "{error}");
     }
 
     #[test]

@@ -201,6 +201,8 @@ fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use reactor::sim::{Crash, Outcome, World};
+
     use super::*;
 
     fn meta(cluster: &str, broker_id: i32, directory: Option<&str>) -> Option<MetaProperties> {
@@ -209,6 +211,46 @@ mod tests {
             broker_id,
             directory_id: directory.map(Into::into),
         })
+    }
+
+    /// The whole of it on a simulated disk.
+    fn open(world: &mut World, dirs: &[&str], broker_id: Option<i32>) -> Outcome<Result<String>> {
+        let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
+        world.run(move || async move {
+            DataDirs::open(&dirs, broker_id).await.map(|dirs| dirs.cluster_id)
+        })
+    }
+
+    #[test]
+    fn a_first_start_that_is_cut_off_anywhere_is_made_good_by_the_next() {
+        let dirs = ["/data/a", "/data/b"];
+        for kind in [Crash::Process, Crash::Power] {
+            let mut crashes = 0;
+            for operations in 0.. {
+                let mut world = World::new(operations);
+                world.crash_after(operations, kind);
+                if !matches!(open(&mut world, &dirs, Some(3)), Outcome::Crashed(_)) {
+                    break;
+                }
+                crashes += 1;
+                let cluster = open(&mut world, &dirs, None).finished().unwrap().unwrap();
+                let again = open(&mut world, &dirs, None).finished().unwrap().unwrap();
+                assert_eq!(cluster, again, "{kind:?} after {operations}");
+            }
+            assert!(crashes > 4, "only {crashes} places to crash at");
+        }
+    }
+
+    #[test]
+    fn a_directory_of_somebody_else_stays_as_it_is() {
+        let mut world = World::new(1);
+        world.run(|| async {
+            fs::create_dir_all(Path::new("/home")).await.unwrap();
+            fs::write_atomic(Path::new("/home/thesis"), b"all of it".to_vec()).await.unwrap();
+        });
+        let refused = open(&mut world, &["/home"], None).finished().unwrap().unwrap_err();
+        assert!(refused.to_string().contains("is not empty (thesis)"), "{refused}");
+        assert!(world.disk().read(Path::new("/home/meta.properties")).is_none());
     }
 
     fn decide_all(
