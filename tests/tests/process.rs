@@ -315,7 +315,7 @@ fn a_second_signal_ends_it_at_once() {
     let arguments = ["--data-dir", text(&data), "--listen", &listen, "--shards", "1"];
     let (mut child, _) = start_by_hand(&arguments);
     // So many logs to close that a clean end takes far longer than a signal.
-    corelane(&["topic", "create", "t", "-p", "2000", "--bootstrap", &listen], b"").done();
+    corelane(&["topic", "create", "t", "-p", "1000", "--bootstrap", &listen], b"").done();
     let keyed: String = (0..8000).map(|n| format!("{n}:{n}\n")).collect();
     let produce = ["produce", "t", "-k", ":", "--bootstrap", &listen];
     corelane(&produce, keyed.as_bytes()).done();
