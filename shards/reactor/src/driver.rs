@@ -78,6 +78,9 @@ pub(crate) trait Driver {
     /// Wraps a descriptor that an operation returned.
     fn adopt(&mut self, raw: i32) -> Handle;
 
+    /// A termination signal came for a wait that was given up: the next wait gets it.
+    fn keep_signal(&mut self);
+
     /// Wakes another shard through this one's ring; false = not possible, ring the bell directly.
     fn ring_peer(&mut self, _bell: &Arc<BellWire>) -> bool {
         false

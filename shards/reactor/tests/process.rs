@@ -298,6 +298,14 @@ fn termination_comes_as_a_value() {
             assert_eq!(unsafe { libc::kill(libc::getpid(), number) }, 0);
             let came = timeout(Duration::from_secs(10), waiting).await.expect("no signal came");
             assert_eq!(came.unwrap(), signal);
+            // A wait that has the signal but is given up before it looks leaves it to the next.
+            let waiting = spawn(termination());
+            sleep(Duration::from_millis(5)).await;
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::kill(libc::getpid(), number) }, 0);
+            drop(waiting);
+            let came = timeout(Duration::from_secs(10), termination()).await;
+            assert_eq!(came.expect("the signal was swallowed").unwrap(), signal);
         }
     })
     .unwrap();

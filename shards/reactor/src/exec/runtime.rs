@@ -229,6 +229,9 @@ impl Runtime {
         if completion.op.gives_descriptor() && completion.result >= 0 {
             self.driver.borrow_mut().close(completion.result);
         }
+        if matches!(completion.op, Op::Termination) && completion.result > 0 {
+            self.driver.borrow_mut().keep_signal();
+        }
         drop(completion);
     }
 

@@ -96,6 +96,10 @@ impl Driver for SimDriver {
         Handle::new(raw, World::Simulated)
     }
 
+    fn keep_signal(&mut self) {
+        self.state.borrow_mut().terminated = true;
+    }
+
     fn shuffles(&self) -> bool {
         true
     }

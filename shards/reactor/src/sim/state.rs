@@ -56,7 +56,7 @@ pub(super) struct State {
     /// Arrival of the last packet by destination: packets stay in order.
     last_arrival: BTreeMap<Socket, Instant>,
     terminating: Option<Token>,
-    terminated: bool,
+    pub(super) terminated: bool,
 }
 
 pub(super) struct OpenFile {
@@ -405,12 +405,10 @@ impl State {
                 }
                 Happening::File(_) | Happening::Net(_) | Happening::End(..) => {}
                 Happening::Arrive(socket, packet) => self.arrive(socket, packet),
-                Happening::Terminate => {
-                    self.terminated = true;
-                    if let Some(token) = self.terminating.take() {
-                        self.finish(token, libc::SIGTERM, out);
-                    }
-                }
+                Happening::Terminate => match self.terminating.take() {
+                    Some(token) => self.finish(token, libc::SIGTERM, out),
+                    None => self.terminated = true,
+                },
             }
         }
     }

@@ -523,6 +523,10 @@ impl Driver for UringDriver {
         Handle::new(raw, World::Kernel)
     }
 
+    fn keep_signal(&mut self) {
+        signals::repeat();
+    }
+
     fn ring_peer(&mut self, peer: &Arc<BellWire>) -> bool {
         if !self.ring.supports.peer_wake || self.stopping {
             return false;

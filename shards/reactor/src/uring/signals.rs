@@ -26,6 +26,17 @@ pub(super) fn last() -> i32 {
     LAST.load(Ordering::Acquire)
 }
 
+/// Makes the descriptor readable again for the last signal.
+pub(super) fn repeat() {
+    strike();
+}
+
+fn strike() {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: write is async-signal-safe and the descriptor is never closed.
+    unsafe { libc::write(EVENT.load(Ordering::Acquire), one.as_ptr().cast(), one.len()) };
+}
+
 fn install() -> io::Result<RawFd> {
     let raw = eventfd(0, EventfdFlags::CLOEXEC)?.into_raw_fd();
     EVENT.store(raw, Ordering::Release);
@@ -44,13 +55,11 @@ fn install() -> io::Result<RawFd> {
 
 extern "C" fn on_signal(signal: libc::c_int) {
     LAST.store(signal, Ordering::Release);
-    let one = 1u64.to_ne_bytes();
-    // SAFETY: errno belongs to the code we interrupt and is put back; write is async-signal-safe;
-    // the descriptor is never closed.
+    // SAFETY: errno belongs to the code we interrupt and is put back.
     unsafe {
         let errno = libc::__errno_location();
         let saved = *errno;
-        libc::write(EVENT.load(Ordering::Acquire), one.as_ptr().cast(), one.len());
+        strike();
         *errno = saved;
     }
 }
