@@ -104,6 +104,42 @@ fn partitions_spread_over_shards_and_the_wrong_shard_names_the_leader() {
     });
 }
 
+/// The hints of newer versions must not make older ones unanswerable.
+#[test]
+fn a_fetch_from_the_wrong_shard_is_answered_in_every_version() {
+    with_broker(2, &[], |broker| async move {
+        let mut client = Client::connect(broker.addresses[0]).await.expect("connect");
+        assert_eq!(client.create_topic("elsewhere", 1, &[]).await.expect("create"), 0);
+        let response = metadata(&mut client, "elsewhere").await;
+        let topic_id = response.topics.first().expect("topic").topic_id;
+        let right = leader(&mut client, "elsewhere", 0).await;
+        let mut wrong = Client::connect(broker.addresses[1 - right]).await.expect("connect");
+        for version in ApiKey::Fetch.schema_versions() {
+            let mut topic = FetchTopic {
+                partitions: vec![FetchPartition {
+                    partition_max_bytes: 1024,
+                    ..Default::default()
+                }]
+                .into(),
+                ..Default::default()
+            };
+            match version {
+                ..=12 => topic.topic = "elsewhere".into(),
+                _ => topic.topic_id = topic_id,
+            }
+            let request = FetchRequest { topics: vec![topic].into(), ..Default::default() };
+            let response = wrong.call::<_, Fetch>(ApiKey::Fetch, version, &request).await;
+            let response = response.unwrap_or_else(|e| panic!("version {version}: {e:?}"));
+            let topic = response.responses.first().expect("topic");
+            let partition = topic.partitions.first().expect("partition");
+            assert_eq!(partition.error_code, ErrorCode::NotLeaderOrFollower.code());
+            let hint = if version >= 12 { 1000 + right as i32 } else { -1 };
+            assert_eq!(partition.current_leader.leader_id, hint, "version {version}");
+            assert_eq!(response.node_endpoints.len(), usize::from(version >= 16));
+        }
+    });
+}
+
 fn produce_request<'a>(
     topic: &'a str,
     partition: i32,

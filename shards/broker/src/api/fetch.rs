@@ -28,6 +28,7 @@ use crate::shard::Shard;
 /// From this version on topics are named by id (KIP-516).
 const TOPIC_ID_VERSION: i16 = 13;
 const LEADER_HINT_VERSION: i16 = 12;
+const NODE_ENDPOINTS_VERSION: i16 = 16;
 const READ_COMMITTED: i8 = 1;
 /// A fetch never waits longer than this, whatever the client asks.
 const WAIT_MS_MAX: i32 = 10 * 60 * 1000;
@@ -265,6 +266,7 @@ async fn answer(
         }
         drop(sessions);
         if let Some((leader, _)) = planned.leader
+            && request.version >= NODE_ENDPOINTS_VERSION
             && !leaders.contains(&leader)
         {
             leaders.push(leader);
