@@ -1,6 +1,7 @@
 //! The schema read a second way: values as a tree, written by walking the tables.
 //!
-//! Knows nothing of the generated code, so that both agreeing means something.
+//! Shares only the parser of the tables with the generator, so that both agreeing means
+//! something.
 
 use std::path::Path;
 
