@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use tracing::{debug, warn};
+use tracing::{info, warn};
 
 use crate::disk::Checkpoints;
 use crate::mesh::ShardMessage;
@@ -27,9 +27,10 @@ async fn retention(shard: Rc<Shard>) {
                 return;
             }
             match partition.log.enforce_retention(reactor::wall_clock_ms()).await {
-                Ok(outcome) => debug!(
+                Ok(outcome) if outcome.segments_deleted > 0 => info!(
                     topic = %partition.topic, partition = partition.index, ?outcome, "retention"
                 ),
+                Ok(_) => {}
                 Err(error) => warn!(
                     topic = %partition.topic, partition = partition.index,
                     "retention failed: {error}"

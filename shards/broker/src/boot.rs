@@ -25,6 +25,8 @@ use crate::{BrokerError, ShardStart, background, changes, listener};
 
 /// How long requests at hand may go on when the broker stops.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+/// Kafka's default of 50 loses connections when thousands arrive at once; a queue is cheap.
+const LISTEN_BACKLOG_MIN: u32 = 1024;
 /// The listener that every shard has.
 const LISTENER: &str = "PLAINTEXT";
 /// Kafka's code of that security protocol.
@@ -39,7 +41,7 @@ const STOP_POLL: Duration = Duration::from_millis(10);
 /// The shard could not start, or another shard of the process has ended.
 pub async fn run(start: ShardStart) -> Result<(), BrokerError> {
     let address = start.listen;
-    let backlog = start.config.socket_listen_backlog;
+    let backlog = start.config.socket_listen_backlog.max(LISTEN_BACKLOG_MIN);
     let listener = TcpListener::bind(address, backlog)
         .map_err(|source| BrokerError::Listen { address, source })?;
     if usize::from(start.shard) == CONTROLLER_SHARD {

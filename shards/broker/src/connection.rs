@@ -38,7 +38,7 @@ pub(crate) struct ConnectionState {
 /// A request taken in, with the memory it holds until its reply has left.
 struct Queued {
     pending: Pending,
-    permit: Permit,
+    permit: Option<Permit>,
 }
 
 /// Serves one client until it leaves, misbehaves or the shard stops.
@@ -117,7 +117,7 @@ async fn write_replies(state: Rc<ConnectionState>, mut receiver: Receiver<Queued
 struct Outbox {
     state: Rc<ConnectionState>,
     pieces: Vec<Bytes>,
-    permits: Vec<Permit>,
+    permits: Vec<Option<Permit>>,
     bytes: usize,
 }
 

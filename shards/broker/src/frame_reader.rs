@@ -1,7 +1,7 @@
 //! Cuts one connection's byte stream into request frames, without trusting what the bytes claim.
 //!
-//! A frame is an i32 size and that many bytes. Nothing is allocated for a claimed size before the
-//! size was checked and the shard's request budget granted it, and then only as bytes arrive.
+//! A frame is an i32 size and that many bytes. A claimed size is checked first; memory is charged to
+//! the shard's request budget as the bytes arrive, so that half a frame holds only what was sent.
 
 use bytes::{Buf, Bytes, BytesMut};
 use reactor::TcpStream;
@@ -13,6 +13,9 @@ const READ_BYTES_MIN: usize = 4 * 1024;
 const READ_BYTES_MAX: usize = 256 * 1024;
 /// A frame up to this size is given its whole buffer at once; a larger one grows as bytes come.
 const FRAME_BYTES_AT_ONCE: usize = 1024 * 1024 + 64 * 1024;
+/// Frames up to this size never wait for the budget, so that a shard full of large requests still
+/// answers the small ones; connections times this is the most they can add.
+const SMALL_FRAME_BYTES: usize = 16 * 1024;
 const SIZE_BYTES: usize = 4;
 
 /// Why a connection's input ended.
@@ -31,7 +34,8 @@ pub(crate) enum FrameError {
 /// One request as it arrived, with the memory it was granted until its reply has left.
 pub(crate) struct Frame {
     pub bytes: Bytes,
-    pub permit: Permit,
+    /// `None` for a small frame that came when the budget was used up.
+    pub permit: Option<Permit>,
 }
 
 pub(crate) struct FrameReader {
@@ -61,15 +65,20 @@ impl FrameReader {
             }
         }
         let size = self.checked_size()?;
-        let permit = self.budget.acquire(size).await;
-        while self.buffer.len() < SIZE_BYTES + size {
+        let mut charge = Charge { permit: None, bytes: 0, may_wait: size > SMALL_FRAME_BYTES };
+        loop {
+            let arrived = (self.buffer.len() - SIZE_BYTES).min(size);
+            charge.grow(&self.budget, arrived).await;
+            if arrived == size {
+                break;
+            }
             if self.fill(SIZE_BYTES + size).await? == 0 {
                 return Err(FrameError::Truncated);
             }
         }
         self.buffer.advance(SIZE_BYTES);
         let bytes = self.buffer.split_to(size).freeze();
-        Ok(Some(Frame { bytes, permit }))
+        Ok(Some(Frame { bytes, permit: charge.permit }))
     }
 
     fn checked_size(&self) -> Result<usize, FrameError> {
@@ -102,5 +111,29 @@ impl FrameReader {
             self.read_bytes = (self.read_bytes / 2).max(READ_BYTES_MIN);
         }
         Ok(read)
+    }
+}
+
+/// What a frame has been granted of the shard's request budget: the bytes that have arrived, not
+/// those that its size promises.
+struct Charge {
+    permit: Option<Permit>,
+    bytes: usize,
+    may_wait: bool,
+}
+
+impl Charge {
+    async fn grow(&mut self, budget: &ByteBudget, bytes: usize) {
+        let more = bytes - self.bytes;
+        let granted = match budget.try_acquire(more) {
+            Some(permit) => permit,
+            None if self.may_wait => budget.acquire(more).await,
+            None => return,
+        };
+        self.bytes = bytes;
+        match &mut self.permit {
+            Some(permit) => permit.merge(granted),
+            None => self.permit = Some(granted),
+        }
     }
 }
