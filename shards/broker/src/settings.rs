@@ -6,7 +6,7 @@ use log::{LogConfig, LogShared, Preallocate, SharedOptions};
 use meta::Image;
 use meta::config::{RecordValidation, TimestampType, TopicCompression, TopicConfig};
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
-use wire::records::validate::{Rules, TopicCompression as Stored};
+use wire::records::validate::{Rules, TopicCompression as Stored, UNLIMITED_RECORD_BYTES};
 use wire::records::{Codec, TimestampType as Stamp};
 
 use crate::shard::Features;
@@ -98,8 +98,9 @@ pub(crate) fn produce_rules(
         compacted: topic.compact,
         strict: topic.record_validation == RecordValidation::Strict,
         produce_version,
-        decompressed_limit: (topic.max_decompressed_message_bytes as usize)
-            .min(limits.decompressed_bytes_max),
+        decompressed_limit: limits.decompressed_bytes_max,
+        max_record_bytes: i32::try_from(topic.max_decompressed_message_bytes)
+            .unwrap_or(UNLIMITED_RECORD_BYTES),
     }
 }
 

@@ -7,7 +7,7 @@
 //! |-----------|--------------------------------------------------------|
 //! | `Final`   | reports it to the application                          |
 //! | `Retry`   | tries again after a pause                              |
-//! | `Refresh` | asks for metadata first, then tries again              |
+//! | `Refresh` | asks for metadata (the coordinator) first, then retries |
 
 use std::fmt;
 
@@ -93,8 +93,8 @@ error_codes! {
         "the connection broke before the response arrived";
     CoordinatorLoadInProgress = 14, "COORDINATOR_LOAD_IN_PROGRESS", Retry,
         "the coordinator is still loading its state";
-    CoordinatorNotAvailable = 15, "COORDINATOR_NOT_AVAILABLE", Retry, "no coordinator is available";
-    NotCoordinator = 16, "NOT_COORDINATOR", Retry, "this broker is not the coordinator";
+    CoordinatorNotAvailable = 15, "COORDINATOR_NOT_AVAILABLE", Refresh, "no coordinator is available";
+    NotCoordinator = 16, "NOT_COORDINATOR", Refresh, "this broker is not the coordinator";
     InvalidTopicException = 17, "INVALID_TOPIC_EXCEPTION", Final,
         "the topic name is not valid or the topic may not be used this way";
     RecordListTooLarge = 18, "RECORD_LIST_TOO_LARGE", Final,

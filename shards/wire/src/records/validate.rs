@@ -20,7 +20,7 @@
 //! | 13   | size within `max.message.bytes` after recompression               | 10    |
 //!
 //! Uncompressed records are always walked. A compressed block is opened if the topic is compacted,
-//! asks for another codec or bounds timestamps from below, if the mode is strict, or if the header
+//! asks for another codec, bounds record sizes or timestamps from below, if the mode is strict, or if the header
 //! promises a fault that only the records can be blamed for; else it is stored unseen.
 //! Kafka opens each one and answers -1 for some of what is 2, 76 or 87 here.
 
@@ -39,6 +39,8 @@ use std::borrow::Cow;
 
 /// Records named in one rejection; more than that are counted in the message only.
 pub const MAX_RECORD_ERRORS: usize = 10_000;
+/// Kafka's default and maximum of `max.decompressed.message.bytes`: no limit.
+pub const UNLIMITED_RECORD_BYTES: i32 = i32::MAX - 8;
 /// First Produce version that may carry zstd.
 const ZSTD_SINCE_VERSION: i16 = 7;
 /// The least that Kafka takes for the length of any batch or message, old formats included.
@@ -62,8 +64,10 @@ pub struct Rules {
     pub strict: bool,
     /// Version of the Produce request.
     pub produce_version: i16,
-    /// Most bytes that a compressed batch may have once decompressed.
+    /// Most bytes that a compressed batch may have once decompressed: the broker's own bound.
     pub decompressed_limit: usize,
+    /// `max.decompressed.message.bytes`: most bytes of one record out of a compressed batch.
+    pub max_record_bytes: i32,
 }
 
 impl Default for Rules {
@@ -79,6 +83,7 @@ impl Default for Rules {
             strict: false,
             produce_version: i16::MAX,
             decompressed_limit: 64 * 1024 * 1024,
+            max_record_bytes: UNLIMITED_RECORD_BYTES,
         }
     }
 }
@@ -262,6 +267,7 @@ fn must_open(batch: &BatchView<'_>, rules: &Rules, now_ms: i64) -> bool {
     rules.strict
         || rules.compacted
         || bounded_below
+        || rules.max_record_bytes < UNLIMITED_RECORD_BYTES
         || time_fault(header, header.base_timestamp, rules, now_ms).is_some()
         || time_fault(header, header.max_timestamp, rules, now_ms).is_some()
 }
@@ -280,10 +286,12 @@ fn check_records(
     };
     let mut faults = Faults::default();
     let mut max_timestamp = NO_TIMESTAMP;
+    let mut largest = 0;
     let look = |shape: Shape| {
         let timestamp = append_time
             .unwrap_or_else(|| header.base_timestamp.wrapping_add(shape.timestamp_delta));
         max_timestamp = max_timestamp.max(timestamp);
+        largest = largest.max(shape.bytes);
         if rules.compacted && !shape.has_key {
             faults.add(shape.index, false, || "a compacted topic needs a key".to_owned());
         } else if shape.offset_delta != shape.index {
@@ -299,6 +307,12 @@ fn check_records(
         None => walk(batch, rules.decompressed_limit, look),
     };
     walked.map_err(reject)?;
+    if batch.codec() != Ok(Codec::None) && largest > rules.max_record_bytes {
+        return Err(invalid(format!(
+            "a record has {largest} bytes decompressed, max.decompressed.message.bytes allows {}",
+            rules.max_record_bytes
+        )));
+    }
     faults.result()?;
     Ok(max_timestamp)
 }
@@ -370,30 +384,19 @@ fn time_fault(
 }
 
 /// The batch with this timestamp type and maximum: as it is if it has them, else a patched copy.
-///
-/// Only the 22 bytes behind the checksum change, so the checksum of the records is carried over.
 fn retimed(batch: BatchView<'_>, kind: TimestampType, max_timestamp: i64) -> Accepted<'_> {
     let header = batch.header();
     let attributes = header.attributes.with_timestamp_type(kind);
     if attributes == header.attributes && header.max_timestamp == max_timestamp {
         return Accepted::AsSent(batch);
     }
-    let attributes = attributes.known_bits();
     let mut bytes = batch.bytes().to_vec();
-    let before = head_crc(&bytes);
-    put(&mut bytes, ATTRIBUTES_AT, &attributes.0.to_be_bytes());
+    put(&mut bytes, ATTRIBUTES_AT, &attributes.known_bits().0.to_be_bytes());
     put(&mut bytes, MAX_TIMESTAMP_AT, &max_timestamp.to_be_bytes());
-    let change = before ^ head_crc(&bytes);
-    let behind = bytes.len() - (MAX_TIMESTAMP_AT + size_of::<i64>());
-    let crc = header.crc ^ crc32c::crc32c_combine(change, 0, behind);
+    // Carrying the old checksum over costs more than computing it anew, up to 200 KiB.
+    let crc = crc32c::crc32c(bytes.get(CRC_START..).unwrap_or_default());
     put(&mut bytes, CRC_AT, &crc.to_be_bytes());
     Accepted::Rewritten(bytes)
-}
-
-/// Checksum of the part of the header that may change.
-fn head_crc(bytes: &[u8]) -> u32 {
-    let head = bytes.get(CRC_START..MAX_TIMESTAMP_AT + size_of::<i64>());
-    crc32c::crc32c(head.unwrap_or_default())
 }
 
 /// `bytes` is a parsed batch and `at` in its header.

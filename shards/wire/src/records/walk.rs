@@ -16,6 +16,8 @@ const BUFFER_BYTES: usize = 8 * 1024;
 pub struct Shape {
     /// Position in the batch, from 0.
     pub index: i32,
+    /// Bytes after the record's length field.
+    pub bytes: i32,
     pub timestamp_delta: i64,
     pub offset_delta: i32,
     pub has_key: bool,
@@ -34,7 +36,7 @@ pub fn walk(
         codec => {
             let decoder = Decoder::new(codec, payload, limit)?;
             let buffer = vec![0; BUFFER_BYTES];
-            records(&mut Stream { decoder, buffer, from: 0, to: 0 }, count, &mut each)
+            records(&mut Stream { decoder, buffer, from: 0, to: 0, failed: None }, count, &mut each)
         }
     }
 }
@@ -57,76 +59,95 @@ fn records(
         return Err(BatchError::Count(count));
     }
     for index in 0..count {
-        let shape = record(input, index).map_err(|stop| stop.at(index))?;
-        each(shape);
+        match record(input, index) {
+            Ok(shape) => each(shape),
+            Err(reason) => {
+                return Err(input.failure().unwrap_or(BatchError::Record { index, reason }));
+            }
+        }
     }
     match input.at_end() {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(BatchError::TrailingBytes { count }),
-        Err(stop) => Err(stop.at(count)),
+        true => input.failure().map_or(Ok(()), Err),
+        false => Err(BatchError::TrailingBytes { count }),
     }
 }
 
-fn record(input: &mut impl Input, index: i32) -> Result<Shape, Stop> {
+/// Why a record is malformed. Small, because every byte is read through a `Result` of it.
+type Reason = &'static str;
+
+fn record(input: &mut impl Input, index: i32) -> Result<Shape, Reason> {
     // The length field itself lies outside the length.
     let mut unbounded = u64::MAX;
     let length = varint(input, &mut unbounded)?;
-    let mut left = u64::try_from(length).map_err(|_| Stop::Bad("negative record length"))?;
+    let mut left = u64::try_from(length).map_err(|_| "negative record length")?;
     byte(input, &mut left)?;
     let timestamp_delta = varlong(input, &mut left)?;
     let offset_delta = varint(input, &mut left)?;
     let has_key = nullable(input, &mut left, "key is longer than its record")?;
     nullable(input, &mut left, "value is longer than its record")?;
     let headers = varint(input, &mut left)?;
-    let headers = u64::try_from(headers).map_err(|_| Stop::Bad("negative header count"))?;
+    let headers = u64::try_from(headers).map_err(|_| "negative header count")?;
     // A header takes two bytes at least, so this bounds the loop by the bytes that are there.
     if headers > left / 2 {
-        return Err(Stop::Bad("more headers than the record has room for"));
+        return Err("more headers than the record has room for");
     }
     for _ in 0..headers {
         if !nullable(input, &mut left, "header key is longer than its record")? {
-            return Err(Stop::Bad("null header key"));
+            return Err("null header key");
         }
         nullable(input, &mut left, "header value is longer than its record")?;
     }
     if left > 0 {
-        return Err(Stop::Bad("record is longer than its fields"));
+        return Err("record is longer than its fields");
     }
-    Ok(Shape { index, timestamp_delta, offset_delta, has_key })
+    Ok(Shape { index, bytes: length, timestamp_delta, offset_delta, has_key })
 }
 
 /// Passes a nullable run of bytes by; tells whether it was there.
-fn nullable(input: &mut impl Input, left: &mut u64, too_long: &'static str) -> Result<bool, Stop> {
+#[inline]
+fn nullable(input: &mut impl Input, left: &mut u64, too_long: Reason) -> Result<bool, Reason> {
     let Ok(length) = u64::try_from(varint(input, left)?) else {
         return Ok(false);
     };
-    *left = left.checked_sub(length).ok_or(Stop::Bad(too_long))?;
+    *left = left.checked_sub(length).ok_or(too_long)?;
     // A record length is an `i32`, and so is what lies inside it.
     input.skip(length as usize)?;
     Ok(true)
 }
 
-fn byte(input: &mut impl Input, left: &mut u64) -> Result<u8, Stop> {
-    *left = left.checked_sub(1).ok_or(Stop::Bad("record ends inside a field"))?;
+#[inline]
+fn byte(input: &mut impl Input, left: &mut u64) -> Result<u8, Reason> {
+    *left = left.checked_sub(1).ok_or("record ends inside a field")?;
     input.byte()
 }
 
-fn varint(input: &mut impl Input, left: &mut u64) -> Result<i32, Stop> {
-    let mut raw = 0u32;
-    for shift in [0, 7, 14, 21, 28] {
+#[inline]
+fn varint(input: &mut impl Input, left: &mut u64) -> Result<i32, Reason> {
+    let first = byte(input, left)?;
+    let mut raw = u32::from(first & 0x7f);
+    // One byte is the common case: lengths below 64, small deltas, null markers.
+    if first & 0x80 != 0 {
+        raw = more_groups(input, left, raw)?;
+    }
+    Ok(((raw >> 1) as i32) ^ -((raw & 1) as i32))
+}
+
+fn more_groups(input: &mut impl Input, left: &mut u64, mut raw: u32) -> Result<u32, Reason> {
+    for shift in [7, 14, 21, 28] {
         let next = byte(input, left)?;
         if shift == 28 && next > 0x0f {
             break;
         }
         raw |= u32::from(next & 0x7f) << shift;
         if next & 0x80 == 0 {
-            return Ok(((raw >> 1) as i32) ^ -((raw & 1) as i32));
+            return Ok(raw);
         }
     }
-    Err(Stop::Bad("integer is too long"))
+    Err("integer is too long")
 }
 
-fn varlong(input: &mut impl Input, left: &mut u64) -> Result<i64, Stop> {
+#[inline]
+fn varlong(input: &mut impl Input, left: &mut u64) -> Result<i64, Reason> {
     let mut raw = 0u64;
     for shift in (0..70).step_by(7) {
         let next = byte(input, left)?;
@@ -138,48 +159,42 @@ fn varlong(input: &mut impl Input, left: &mut u64) -> Result<i64, Stop> {
             return Ok(((raw >> 1) as i64) ^ -((raw & 1) as i64));
         }
     }
-    Err(Stop::Bad("integer is too long"))
+    Err("integer is too long")
 }
 
-enum Stop {
-    Bad(&'static str),
-    Batch(BatchError),
-}
-
-impl Stop {
-    fn at(self, index: i32) -> BatchError {
-        match self {
-            Stop::Bad(reason) => BatchError::Record { index, reason },
-            Stop::Batch(error) => error,
-        }
-    }
-}
-
-const ENDS_EARLY: Stop = Stop::Bad("records end before the last one");
+const ENDS_EARLY: Reason = "records end before the last one";
 
 /// Bytes that pass by.
 trait Input {
-    fn byte(&mut self) -> Result<u8, Stop>;
-    fn skip(&mut self, length: usize) -> Result<(), Stop>;
-    fn at_end(&mut self) -> Result<bool, Stop>;
+    fn byte(&mut self) -> Result<u8, Reason>;
+    fn skip(&mut self, length: usize) -> Result<(), Reason>;
+    fn at_end(&mut self) -> bool;
+    /// What stopped the bytes themselves, if it is not the records that are at fault.
+    fn failure(&mut self) -> Option<BatchError>;
 }
 
 struct Slice<'a>(&'a [u8]);
 
 impl Input for Slice<'_> {
-    fn byte(&mut self) -> Result<u8, Stop> {
+    #[inline]
+    fn byte(&mut self) -> Result<u8, Reason> {
         let (byte, rest) = self.0.split_first().ok_or(ENDS_EARLY)?;
         self.0 = rest;
         Ok(*byte)
     }
 
-    fn skip(&mut self, length: usize) -> Result<(), Stop> {
+    #[inline]
+    fn skip(&mut self, length: usize) -> Result<(), Reason> {
         self.0 = self.0.get(length..).ok_or(ENDS_EARLY)?;
         Ok(())
     }
 
-    fn at_end(&mut self) -> Result<bool, Stop> {
-        Ok(self.0.is_empty())
+    fn at_end(&mut self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn failure(&mut self) -> Option<BatchError> {
+        None
     }
 }
 
@@ -188,23 +203,26 @@ struct Stream<'a> {
     buffer: Vec<u8>,
     from: usize,
     to: usize,
+    failed: Option<BatchError>,
 }
 
 impl Stream<'_> {
-    /// Makes at least one byte available; false at the end.
-    fn fill(&mut self) -> Result<bool, Stop> {
-        if self.from < self.to {
-            return Ok(true);
-        }
+    /// Makes at least one byte available; false at the end and at a failure.
+    fn fill(&mut self) -> bool {
         self.from = 0;
-        self.to = self.decoder.read(&mut self.buffer).map_err(Stop::Batch)?;
-        Ok(self.to > 0)
+        self.to = 0;
+        match self.decoder.read(&mut self.buffer) {
+            Ok(read) => self.to = read,
+            Err(error) => self.failed = Some(error),
+        }
+        self.to > 0
     }
 }
 
 impl Input for Stream<'_> {
-    fn byte(&mut self) -> Result<u8, Stop> {
-        if !self.fill()? {
+    #[inline]
+    fn byte(&mut self) -> Result<u8, Reason> {
+        if self.from == self.to && !self.fill() {
             return Err(ENDS_EARLY);
         }
         let byte = self.buffer.get(self.from).copied().ok_or(ENDS_EARLY)?;
@@ -212,20 +230,27 @@ impl Input for Stream<'_> {
         Ok(byte)
     }
 
-    fn skip(&mut self, mut length: usize) -> Result<(), Stop> {
-        while length > 0 {
-            if !self.fill()? {
-                return Err(ENDS_EARLY);
-            }
+    #[inline]
+    fn skip(&mut self, mut length: usize) -> Result<(), Reason> {
+        loop {
             let passed = length.min(self.to - self.from);
             self.from += passed;
             length -= passed;
+            if length == 0 {
+                return Ok(());
+            }
+            if !self.fill() {
+                return Err(ENDS_EARLY);
+            }
         }
-        Ok(())
     }
 
-    fn at_end(&mut self) -> Result<bool, Stop> {
-        Ok(!self.fill()?)
+    fn at_end(&mut self) -> bool {
+        self.from == self.to && !self.fill()
+    }
+
+    fn failure(&mut self) -> Option<BatchError> {
+        self.failed.take()
     }
 }
 
@@ -233,6 +258,8 @@ impl Input for Stream<'_> {
 mod tests {
     use super::super::builder::BatchBuilder;
     use super::*;
+
+    const BUFFER: i32 = BUFFER_BYTES as i32;
 
     fn shapes(bytes: &[u8], limit: usize) -> Result<Vec<Shape>, BatchError> {
         let mut seen = Vec::new();
@@ -253,15 +280,21 @@ mod tests {
     #[test]
     fn tells_the_same_for_every_codec() {
         for codec in Codec::ALL {
-            let expected = [(0, 0, 0, true), (1, -10, 1, false), (2, 999_900, 2, true)].map(
-                |(index, timestamp_delta, offset_delta, has_key)| Shape {
+            let shapes = shapes(&batch(codec), 1 << 20).unwrap();
+            let expected = [
+                (0, 14, 0, 0, true),
+                (1, 3 * BUFFER + 15, -10, 1, false),
+                (2, 3 * BUFFER + 10, 999_900, 2, true),
+            ];
+            let expected =
+                expected.map(|(index, bytes, timestamp_delta, offset_delta, has_key)| Shape {
                     index,
+                    bytes,
                     timestamp_delta,
                     offset_delta,
                     has_key,
-                },
-            );
-            assert_eq!(shapes(&batch(codec), 1 << 20).unwrap(), expected, "{codec}");
+                });
+            assert_eq!(shapes, expected, "{codec}");
         }
     }
 

@@ -76,6 +76,9 @@ fn rules(configs: &str) -> Rules {
                 rules.timestamp_type = TimestampType::LogAppend;
             }
             ("message.timestamp.before.max.ms", ms) => rules.before_max_ms = ms.parse().unwrap(),
+            ("max.decompressed.message.bytes", bytes) => {
+                rules.max_record_bytes = bytes.parse().unwrap();
+            }
             ("max.message.bytes", bytes) => rules.max_message_bytes = bytes.parse().unwrap(),
             ("compression.type", "uncompressed") => {
                 rules.compression = TopicCompression::Codec(Codec::None, None);

@@ -111,7 +111,7 @@ pub(super) const TOPIC: Section = Section { title: "Topic keys", keys: &[
         .default("2147483639")
         .between(1, 2147483639)
         .synonyms(&["max.decompressed.message.bytes"])
-        .doc("Largest size to which a compressed batch may grow when the broker has to open it.")
+        .doc("Largest record, decompressed, in a compressed batch that the broker has to open.")
         .honoured(),
     topic("message.timestamp.type", Kind::String)
         .default("CreateTime")
