@@ -58,6 +58,10 @@ pub fn run(plan: Plan) -> Result<()> {
     watch(&events, threads)
 }
 
+/// Submissions that a shard's ring takes at once; the ring gets smaller by itself where locked memory
+/// is short.
+const RING_ENTRIES: u32 = 2048;
+
 fn start(plan: Plan, events: &Sender<Event>) -> Result<Vec<Thread>> {
     let Plan { broker_id, cluster_id, addresses, resolved, settings } = plan;
     let shards = addresses.len();
@@ -89,7 +93,7 @@ fn start(plan: Plan, events: &Sender<Event>) -> Result<Vec<Thread>> {
             name: format!("shard-{shard}"),
             cpu: settings.cpus.as_ref().and_then(|cpus| cpus.get(shard).copied()),
             spin: settings.spin,
-            ..ShardSpec::default()
+            ring_entries: RING_ENTRIES,
         };
         let last_word = LastWord { events: events.clone(), shard, end: End::NeverRan };
         let main = move || async move {

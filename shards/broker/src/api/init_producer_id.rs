@@ -11,8 +11,8 @@ pub(crate) async fn handle(request: Request) -> Handled {
     let body: InitProducerIdRequest<'_> = request.body()?;
     let result = match body.transactional_id.as_deref() {
         Some("") => Err(ErrorCode::InvalidRequest),
-        // Transaction coordinators are not served yet; a client may ask again elsewhere.
-        Some(_) => Err(ErrorCode::CoordinatorNotAvailable),
+        // There is no transaction coordinator: an error that no client retries says so at once.
+        Some(_) => Err(ErrorCode::UnsupportedVersion),
         None => request.shard.next_producer_id().await,
     };
     request.reply(&match result {
