@@ -42,7 +42,10 @@ pub(crate) async fn run(core: Rc<Core>) {
             state.appender_runs = job.is_some();
             job
         };
-        let Some(job) = job else { return };
+        let Some(job) = job else {
+            core.filled.notify_all();
+            return;
+        };
         if let Err(error) = perform(&core, job).await {
             core.poison(error);
         }

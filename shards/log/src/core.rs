@@ -105,7 +105,9 @@ pub(crate) struct Core {
     pub(crate) pinned: Cell<bool>,
     /// Held by whoever seals, flushes, deletes or closes: one at a time.
     pub(crate) upkeep: Semaphore,
-    /// A piece of a file was made ahead.
+    /// Held by whoever opens or makes the file of a segment to write it.
+    pub(crate) making: Semaphore,
+    /// A piece of a file was made ahead, or a background task ended.
     pub(crate) filled: Notify,
     pub(crate) me: Weak<Core>,
 }
@@ -119,6 +121,7 @@ impl Core {
             state: RefCell::new(state),
             pinned: Cell::new(false),
             upkeep: Semaphore::new(1),
+            making: Semaphore::new(1),
             filled: Notify::new(),
             me: me.clone(),
         })
@@ -161,6 +164,23 @@ impl Core {
         state.wake_everyone();
     }
 
+    /// Until no task of this log writes to its files any more. Whoever opens the folder next must
+    /// not find one still at work.
+    pub(crate) async fn background_ended(&self) {
+        loop {
+            let wait = {
+                let state = self.state.borrow();
+                let making = matches!(state.next_file, NextFile::Making);
+                let filling = state.segments.iter().any(|s| s.filling);
+                if !(state.appender_runs || making || filling) {
+                    return;
+                }
+                self.filled.notified()
+            };
+            wait.await;
+        }
+    }
+
     pub(crate) fn reconfigure(&self, config: LogConfig) {
         let mut state = self.state.borrow_mut();
         state.config = config;
@@ -184,12 +204,7 @@ impl Evict for Core {
         let active = state.segments.back().map(|s| s.base);
         let Some(segment) = state.segment_mut(segment) else { return false };
         let even_current = Some(segment.base) != active || !self.pinned.get();
-        if !segment.tail.evict(chunk, segment.written, even_current) {
-            return false;
-        }
-        let indexes = segment.indexes.clone();
-        segment.tail.re_anchor(|from| indexes.and_then(|i| i.offsets.ceiling_position(from)));
-        true
+        segment.evict(chunk, even_current)
     }
 }
 

@@ -19,13 +19,18 @@ use crate::prepare;
 
 /// The file of the segment that is written; made if it is not there yet.
 pub(crate) async fn for_appending(core: &Rc<Core>, base: i64) -> Result<File, StorageError> {
+    if let Some(file) = open_handle(core, base) {
+        return Ok(file);
+    }
+    // Making a file cuts what is in it: two tasks at it at once would lose the first one's writes.
+    let _alone = core.making.acquire(1).await;
+    if let Some(file) = open_handle(core, base) {
+        return Ok(file);
+    }
     let (exists, synced) = {
         let state = core.state.borrow();
-        let segment = state.segment(base);
-        if let Some(file) = segment.and_then(|s| s.file.clone()) {
-            return Ok(file);
-        }
-        (segment.is_some_and(|s| s.exists), state.promise() == Promise::Synced)
+        let exists = state.segment(base).is_some_and(|s| s.exists);
+        (exists, state.promise() == Promise::Synced)
     };
     let path = file_path(&core.dir(), FileKind::Log, base);
     let made = if exists { None } else { prepare::take(core, &path).await };
@@ -47,6 +52,10 @@ pub(crate) async fn for_appending(core: &Rc<Core>, base: i64) -> Result<File, St
         segment.prepared_end = segment.prepared_end.max(prepared_end);
     }
     Ok(file)
+}
+
+fn open_handle(core: &Core, base: i64) -> Option<File> {
+    core.state.borrow().segment(base).and_then(|s| s.file.clone())
 }
 
 /// Makes the names of new segment files durable, and that of a new folder.

@@ -72,12 +72,6 @@ impl OffsetIndex {
         after.checked_sub(1).and_then(|i| self.entries.get(i)).map_or(0, |e| e.position)
     }
 
-    /// The first indexed batch start at or above `position`.
-    pub(crate) fn ceiling_position(&self, position: u32) -> Option<u32> {
-        let at = self.entries.partition_point(|e| e.position < position);
-        self.entries.get(at).map(|e| e.position)
-    }
-
     /// Forgets entries of batches that end at or beyond a relative offset.
     pub(crate) fn truncate_offsets(&mut self, offset: u32) {
         let keep = self.entries.partition_point(|e| e.offset < offset);
@@ -151,8 +145,6 @@ mod tests {
         }
         assert_eq!(index.floor_position(8_399), 4_200);
         assert_eq!(index.floor_position(8_400), 8_400);
-        assert_eq!(index.ceiling_position(4_201), Some(8_400));
-        assert_eq!(index.ceiling_position(20_001), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use reactor::fs;
 use crate::appender;
 use crate::checkpoints::{LEADER_EPOCHS, RECOVERY_POINTS, encode_epochs, encode_own_offset};
 use crate::config::ClosedAt;
-use crate::core::{Core, LogState};
+use crate::core::{Core, LogState, State};
 use crate::error::{LogError, StorageError};
 use crate::files;
 use crate::indexes;
@@ -254,11 +254,10 @@ fn fail(core: &Rc<Core>, error: StorageError) -> LogError {
 pub(crate) async fn close(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
     let permit = core.upkeep.acquire(1).await;
     let closed = close_held(core).await;
+    take_out_of_service(core, &mut core.state.borrow_mut());
+    core.background_ended().await;
+    prepare::discard(core).await;
     let mut state = core.state.borrow_mut();
-    if !matches!(state.phase, LogState::Closed) {
-        state.phase = LogState::Closed;
-        core.abandon_unwritten(&mut state);
-    }
     for segment in &mut state.segments {
         segment.file = None;
         segment.tail = Default::default();
@@ -266,6 +265,14 @@ pub(crate) async fn close(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
     drop(state);
     drop(permit);
     closed
+}
+
+fn take_out_of_service(core: &Core, state: &mut State) {
+    match std::mem::replace(&mut state.phase, LogState::Closed) {
+        LogState::Online => core.abandon_unwritten(state),
+        // What was unwritten was given up already.
+        LogState::Poisoned(_) | LogState::Closed => state.wake_everyone(),
+    }
 }
 
 async fn close_held(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
@@ -283,7 +290,6 @@ async fn close_held(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
     core.written(end).await?;
     trim_active(core).await?;
     flush_held(core).await?;
-    prepare::discard(core).await;
     let state = core.state.borrow();
     Ok(ClosedAt {
         log_start_offset: state.log_start,
@@ -294,14 +300,16 @@ async fn close_held(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
 
 /// Cuts what was prepared behind the end. The sync that follows makes the new size durable too.
 async fn trim_active(core: &Rc<Core>) -> Result<(), LogError> {
-    let trim = {
-        let state = core.state.borrow();
-        let active = state.segments.back();
-        active.filter(|s| s.exists && s.prepared_end > s.size).map(|s| (s.base, s.size))
-    };
-    let Some((base, size)) = trim else { return Ok(()) };
-    let file = files::for_appending(core, base).await?;
+    let active = core.state.borrow().segments.back().map(|s| s.base);
+    let Some(base) = active else { return Ok(()) };
     prepare::quiesce(core, base).await;
+    let padded = {
+        let state = core.state.borrow();
+        let padded = state.segment(base).filter(|s| s.prepared_end > s.size || s.fill_refused);
+        padded.filter(|s| s.exists).map(|s| s.size)
+    };
+    let Some(size) = padded else { return Ok(()) };
+    let file = files::for_appending(core, base).await?;
     let trimmed = file.set_len(u64::from(size)).await;
     trimmed.map_err(|error| fail(core, core.storage_error("trimming a segment", error)))?;
     let mut state = core.state.borrow_mut();
@@ -319,15 +327,10 @@ pub(crate) async fn delete(core: &Rc<Core>) -> Result<(), LogError> {
     let permit = core.upkeep.acquire(1).await;
     let delay = {
         let mut state = core.state.borrow_mut();
-        if !matches!(state.phase, LogState::Closed) {
-            let online = state.is_online();
-            state.phase = LogState::Closed;
-            if online {
-                core.abandon_unwritten(&mut state);
-            }
-        }
+        take_out_of_service(core, &mut state);
         Duration::from_millis(state.config.file_delete_delay_ms)
     };
+    core.background_ended().await;
     let from = core.dir();
     let to = deleted_path(&from);
     let renamed = async {

@@ -209,6 +209,7 @@ async fn make_next_file(core: Rc<Core>, most: u32) {
         }
     };
     core.state.borrow_mut().next_file = next;
+    core.filled.notify_all();
 }
 
 /// Gives the file that was made for this roll its name; `None` if none is ready.
@@ -233,7 +234,7 @@ pub(crate) async fn take(core: &Rc<Core>, path: &Path) -> Option<(File, u32)> {
     }
 }
 
-/// Removes a file that was made ahead and is not needed.
+/// Removes a file that was made ahead and is not needed. Nobody makes one now.
 pub(crate) async fn discard(core: &Rc<Core>) {
     let waits = !matches!(core.state.borrow().next_file, NextFile::None);
     if waits && let Err(error) = crate::files::remove_if_there(&next_path(core)).await {

@@ -255,6 +255,27 @@ impl Segment {
         at
     }
 
+    /// Frees a chunk of the tail that is no longer needed; `false` if it is.
+    pub(crate) fn evict(&mut self, chunk: u64, even_current: bool) -> bool {
+        if !self.tail.can_evict(chunk, self.written, even_current) {
+            return false;
+        }
+        let anchor = self.first_batch_from(self.tail.cached_from_after_eviction());
+        self.tail.evict(anchor);
+        true
+    }
+
+    /// The first cached batch that starts at or behind `position`.
+    fn first_batch_from(&self, position: u32) -> Option<u32> {
+        let indexed = self.indexes.as_ref().map_or(0, |i| i.offsets.floor_position(position));
+        let mut at =
+            if indexed >= self.tail.cached_from() { indexed } else { self.tail.anchor()? };
+        while at < position {
+            at += self.tail.header_at(at)?.size_in_bytes() as u32;
+        }
+        Some(at).filter(|at| *at < self.tail.end())
+    }
+
     /// How far the file may be read by those who wait for the topic's promise.
     pub(crate) fn readable(&self) -> u32 {
         self.visible.min(self.written)

@@ -175,29 +175,31 @@ impl Tail {
         bufs
     }
 
-    /// Frees chunk `id` if it is the oldest and all of it is on the device (`written` and before).
-    /// The current chunk goes only if `even_current`; its last partial block is kept.
-    pub(crate) fn evict(&mut self, chunk: u64, written: u32, even_current: bool) -> bool {
-        let Some(front) = self.pieces.front() else { return false };
+    /// Whether `chunk` is the oldest and all of it is on the device (`written` and before). The
+    /// current chunk goes only if `even_current`.
+    pub(crate) fn can_evict(&self, chunk: u64, written: u32, even_current: bool) -> bool {
+        let oldest = self.pieces.front().filter(|piece| piece.charge.chunk() == chunk);
         let current = self.pieces.len() == 1;
-        if front.charge.chunk() != chunk || front.end() > written || (current && !even_current) {
-            return false;
-        }
-        if current {
+        oldest.is_some_and(|piece| piece.end() <= written) && (even_current || !current)
+    }
+
+    /// Where memory will start once the oldest chunk is gone.
+    pub(crate) fn cached_from_after_eviction(&self) -> u32 {
+        self.pieces.get(1).map_or(self.end, |piece| piece.start)
+    }
+
+    /// Frees the oldest chunk; of the current one the last partial block is kept. `anchor` is the
+    /// first batch start in what is left.
+    pub(crate) fn evict(&mut self, anchor: Option<u32>) {
+        if self.pieces.len() == 1
+            && let Some(current) = self.pieces.front()
+        {
             let keep = (self.end % BLOCK) as usize;
-            let bytes = front.chunk.written();
+            let bytes = current.chunk.written();
             self.seed = bytes.get(bytes.len() - keep..).unwrap_or_default().to_vec();
         }
         self.pieces.pop_front();
-        true
-    }
-
-    /// After an eviction: where a batch starts among what is left, if the index knows.
-    pub(crate) fn re_anchor(&mut self, indexed: impl FnOnce(u32) -> Option<u32>) {
-        let from = self.cached_from();
-        if self.anchor.is_some_and(|at| at < from) {
-            self.anchor = indexed(from).filter(|at| *at < self.end);
-        }
+        self.anchor = anchor;
     }
 
     /// Gives up what was never written: the log is offline and nobody may read it.

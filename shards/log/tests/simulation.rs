@@ -1,0 +1,400 @@
+//! The log on a simulated machine: crashes at random points, over many seeds.
+//!
+//! A ledger outside of the machine knows what was acknowledged and what a reader saw. After every
+//! crash the log must hold all of that at the same offsets, and the producers' state with it.
+//! `CORELANE_SEEDS=n` runs more seeds; `CORELANE_SEED=n` runs one.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::*;
+use log::{AppendError, Log, LogConfig, LogState, OpenHint, Preallocate, SharedOptions};
+use reactor::fs;
+use reactor::sim::{Crash, Outcome, World};
+
+const DIR: &str = "/data/sim-0";
+const PRODUCERS: i64 = 3;
+
+/// A small generator, so that a test's choices depend on its seed alone.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.roll() % n
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// A batch that a producer sent.
+#[derive(Clone)]
+struct Sent {
+    bytes: Vec<u8>,
+    values: Vec<Vec<u8>>,
+    /// Its first offset, once acknowledged.
+    acked: Option<i64>,
+}
+
+/// What the world outside knows.
+#[derive(Default)]
+struct Ledger {
+    /// Acknowledged or seen by a reader.
+    records: BTreeMap<i64, Vec<u8>>,
+    /// The newest batch of each producer.
+    last: BTreeMap<i64, Sent>,
+    sequences: BTreeMap<i64, i32>,
+    /// DeleteRecords that returned, and the furthest that was asked for.
+    start: i64,
+    asked_start: i64,
+    /// The furthest visible end anyone was told.
+    visible: i64,
+    numbers: u64,
+}
+
+impl Ledger {
+    fn note(&mut self, offset: i64, value: &[u8]) {
+        let known = self.records.entry(offset).or_insert_with(|| value.to_vec());
+        assert_eq!(known, value, "offset {offset} was given to another record");
+    }
+}
+
+#[derive(Clone)]
+struct Plan {
+    config: LogConfig,
+    /// Bytes of the records' values. All the same: what a torn write leaves fits exactly behind
+    /// what is written over it.
+    sizes: &'static [usize],
+    cache_bytes: usize,
+    crash: Crash,
+    runs: u64,
+}
+
+fn plan(dice: &mut Dice) -> Plan {
+    let synced = dice.below(2) == 0;
+    let config = LogConfig {
+        segment_bytes: dice.pick(&[6_000, 20_000, 70_000]),
+        index_interval_bytes: dice.pick(&[0, 300, 4_096]),
+        flush_messages: if synced { 1 } else { dice.pick(&[u64::MAX, 7]) },
+        flush_ms: dice.pick(&[u64::MAX, u64::MAX, 3]),
+        preallocate: dice.pick(&[Preallocate::Auto, Preallocate::ZeroFill, Preallocate::Reserve]),
+        retention_bytes: dice.pick(&[-1, -1, 60_000]),
+        retention_ms: -1,
+        file_delete_delay_ms: 5,
+        ..LogConfig::default()
+    };
+    let crash = if synced && dice.below(2) == 0 { Crash::Power } else { Crash::Process };
+    let sizes: &[usize] = dice.pick(&[&[20, 21, 100, 1_000, 1_800], &[1_000]]);
+    Plan { config, sizes, cache_bytes: dice.pick(&[32 << 10, 256 << 10]), crash, runs: 4 }
+}
+
+/// All runs of one seed; the digest of its history.
+fn history(seed: u64) -> u64 {
+    let mut dice = Dice(seed);
+    let plan = plan(&mut dice);
+    let ledger = Rc::new(RefCell::new(Ledger::default()));
+    let mut world = World::new(seed);
+    for run in 0..plan.runs {
+        let last = run + 1 == plan.runs;
+        if !last {
+            world.crash_after(10 + dice.below(400), plan.crash);
+        }
+        let (ledger, plan, seed) = (Rc::clone(&ledger), plan.clone(), dice.roll());
+        let outcome = world.run(move || async move { life(plan, ledger, Dice(seed), last).await });
+        match outcome {
+            Outcome::Finished(()) => {}
+            Outcome::Crashed(_) if !last => {}
+            other => panic!("run {run} of seed {seed} ended with {other:?}"),
+        }
+    }
+    world.trace_hash()
+}
+
+/// One life of the process: recover, check, go on producing until the crash or the end.
+async fn life(plan: Plan, ledger: Rc<RefCell<Ledger>>, mut dice: Dice, last: bool) {
+    let options = SharedOptions { cache_bytes: plan.cache_bytes, ..SharedOptions::default() };
+    let shared = log::LogShared::new(options);
+    let (path, hint) = (PathBuf::from(DIR), OpenHint::default());
+    // The data folder was made durable when it was formatted.
+    fs::create_dir_all(Path::new("/data")).await.unwrap();
+    fs::sync_dir(Path::new("/")).await.unwrap();
+    let opened = Log::open(&shared, path.clone(), plan.config.clone(), hint, NOW_MS).await;
+    let (log, _) = opened.unwrap();
+    check_recovered(&log, &ledger).await;
+    let reader = reactor::spawn(reader(log.clone(), Rc::clone(&ledger)));
+    let keeper = reactor::spawn(upkeep(log.clone(), Rc::clone(&ledger), Dice(dice.roll())));
+    let producers = (0..PRODUCERS).map(|id| {
+        let (log, ledger, dice) = (log.clone(), Rc::clone(&ledger), Dice(dice.roll()));
+        reactor::spawn(producer(log, ledger, dice, id, plan.sizes, if last { 5 } else { 200 }))
+    });
+    for producer in producers.collect::<Vec<_>>() {
+        producer.await;
+    }
+    drop((reader, keeper));
+    log.acknowledged(log.log_end_offset()).await.unwrap();
+    let closed = log.close().await.unwrap();
+    assert_eq!(shared.unwritten_bytes(), 0);
+    let clean = OpenHint { clean: true, recovery_point: closed.recovery_point, ..hint };
+    let opened = Log::open(&shared, path, plan.config, clean, NOW_MS).await;
+    let (log, recovered) = opened.unwrap();
+    assert_eq!((recovered.bytes_scanned, recovered.truncated_bytes), (0, 0));
+    assert_eq!(log.log_end_offset(), closed.log_end_offset);
+    check_recovered(&log, &ledger).await;
+    log.close().await.unwrap();
+}
+
+/// Everything acknowledged or seen is there, and repetitions are recognised.
+async fn check_recovered(log: &Log, ledger: &Rc<RefCell<Ledger>>) {
+    let start = log.log_start_offset();
+    let there: BTreeMap<i64, Vec<u8>> = read_all(log, 5_000).await.into_iter().collect();
+    {
+        let ledger = ledger.borrow();
+        assert!(log.visible_end_offset() >= ledger.visible, "a visible end went back");
+        assert!(start >= ledger.start, "deleted records came back");
+        for (offset, value) in ledger.records.range(start..) {
+            assert_eq!(there.get(offset), Some(value), "offset {offset}");
+        }
+        let expected: Vec<i64> = (start..log.log_end_offset()).collect();
+        assert_eq!(there.keys().copied().collect::<Vec<_>>(), expected, "offsets are dense");
+        let once: HashSet<&Vec<u8>> = there.values().collect();
+        assert_eq!(once.len(), there.len(), "a record is there twice");
+    }
+    let sent: Vec<(i64, Sent)> =
+        ledger.borrow().last.iter().map(|(id, sent)| (*id, sent.clone())).collect();
+    for (id, sent) in sent {
+        let appended = append(log, &sent.bytes).await;
+        match sent.acked {
+            Some(offset) => {
+                assert!(appended.duplicate, "the batch of producer {id} at {offset} is forgotten");
+                assert_eq!(appended.base_offset, offset);
+            }
+            // It was in flight: it landed before the crash, or it does now.
+            None => note_acknowledged(log, ledger, id, &sent, appended).await,
+        }
+    }
+}
+
+async fn note_acknowledged(
+    log: &Log,
+    ledger: &Rc<RefCell<Ledger>>,
+    id: i64,
+    sent: &Sent,
+    appended: log::Appended,
+) {
+    log.acknowledged(appended.last_offset + 1).await.unwrap();
+    let mut ledger = ledger.borrow_mut();
+    assert!(log.visible_end_offset() > appended.last_offset);
+    assert_eq!(appended.last_offset - appended.base_offset + 1, sent.values.len() as i64);
+    for (i, value) in sent.values.iter().enumerate() {
+        ledger.note(appended.base_offset + i as i64, value);
+    }
+    let last = ledger.last.entry(id).or_insert_with(|| sent.clone());
+    last.acked = Some(appended.base_offset);
+}
+
+async fn producer(
+    log: Log,
+    ledger: Rc<RefCell<Ledger>>,
+    mut dice: Dice,
+    id: i64,
+    sizes: &'static [usize],
+    batches: u64,
+) {
+    for _ in 0..batches {
+        let sent = {
+            let mut ledger = ledger.borrow_mut();
+            let count = if sizes.len() == 1 { 1 } else { 1 + dice.below(3) as usize };
+            let values: Vec<Vec<u8>> = (0..count)
+                .map(|_| {
+                    ledger.numbers += 1;
+                    value(ledger.numbers, dice.pick(sizes))
+                })
+                .collect();
+            let sequence = ledger.sequences.entry(id).or_default();
+            let bytes = producer_batch(&values, id, 0, *sequence);
+            *sequence += count as i32;
+            let sent = Sent { bytes, values, acked: None };
+            ledger.last.insert(id, sent.clone());
+            sent
+        };
+        let appended = append(&log, &sent.bytes).await;
+        assert!(!appended.duplicate);
+        note_acknowledged(&log, &ledger, id, &sent, appended).await;
+        if dice.below(4) == 0 {
+            reactor::sleep(Duration::from_micros(dice.below(2_000))).await;
+        }
+    }
+}
+
+/// Follows the visible end like a consumer and remembers what it saw.
+async fn reader(log: Log, ledger: Rc<RefCell<Ledger>>) {
+    let mut next = log.log_start_offset();
+    loop {
+        let changed = log.changed();
+        next = next.max(log.log_start_offset());
+        let visible = log.visible_end_offset();
+        ledger.borrow_mut().visible = visible;
+        let plan = log.plan_read(next, i64::MAX, 3_000, true);
+        match plan.map(|plan| (plan.is_empty(), plan)) {
+            Ok((false, plan)) => match plan.execute().await {
+                Ok(parts) => next = remember(&ledger, &parts.concat(), next),
+                Err(log::LogError::Trimmed { .. }) => {}
+                Err(error) => panic!("{error}"),
+            },
+            _ => changed.await,
+        }
+    }
+}
+
+fn remember(ledger: &Rc<RefCell<Ledger>>, bytes: &[u8], mut next: i64) -> i64 {
+    let from = next;
+    for batch in wire::records::batches(bytes) {
+        let batch = batch.unwrap();
+        batch.verify_crc().unwrap();
+        for record in &batch.records(1 << 20).unwrap() {
+            let record = record.unwrap();
+            if record.offset >= from {
+                assert_eq!(record.offset, next, "no offset is left out");
+                ledger.borrow_mut().note(record.offset, record.value.unwrap());
+                next = record.offset + 1;
+            }
+        }
+    }
+    next
+}
+
+async fn upkeep(log: Log, ledger: Rc<RefCell<Ledger>>, mut dice: Dice) {
+    loop {
+        reactor::sleep(Duration::from_micros(dice.below(20_000))).await;
+        match dice.below(4) {
+            0 => log.flush().await.unwrap(),
+            1 => {
+                log.enforce_retention(NOW_MS).await.unwrap();
+            }
+            2 => {
+                let span = log.visible_end_offset() - log.log_start_offset();
+                let to = log.log_start_offset() + dice.below(1 + span as u64 / 4) as i64;
+                let asked = ledger.borrow().asked_start.max(to);
+                ledger.borrow_mut().asked_start = asked;
+                log.advance_log_start(to).await.unwrap();
+                let mut ledger = ledger.borrow_mut();
+                ledger.start = ledger.start.max(to);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn seeds(default: u64) -> Vec<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    match (number("CORELANE_SEED"), number("CORELANE_SEEDS")) {
+        (Some(seed), _) => vec![seed],
+        (None, count) => (0..count.unwrap_or(default)).collect(),
+    }
+}
+
+#[test]
+fn nothing_acknowledged_or_seen_is_lost_in_a_crash() {
+    for seed in seeds(60) {
+        let run = std::panic::catch_unwind(|| history(seed));
+        assert!(run.is_ok(), "seed {seed} failed; run it alone with CORELANE_SEED={seed}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    for seed in [3, 4, 5] {
+        assert_eq!(history(seed), history(seed));
+    }
+    assert_ne!(history(3), history(4));
+}
+
+/// Errors of the disk: whoever waits is told, nothing acknowledged before is lost, and nothing is
+/// acknowledged afterwards.
+fn failing(seed: u64) {
+    let mut dice = Dice(seed ^ 0xfa11);
+    let plan = Plan { crash: Crash::Process, ..plan(&mut dice) };
+    let ledger = Rc::new(RefCell::new(Ledger::default()));
+    let mut world = World::new(seed);
+    let fault = dice.below(3);
+    let after = 5 + dice.below(200);
+    let disk = &mut world.faults().disk;
+    match fault {
+        0 => disk.eio_after = Some(after),
+        1 => disk.capacity = Some(50_000 + after * 1_000),
+        _ => disk.sync_eio_per_million = 100_000,
+    }
+    let (in_run, config) = (Rc::clone(&ledger), plan.clone());
+    let outcome = world.run(move || async move { until_failure(config, in_run, dice).await });
+    assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+    let disk = &mut world.faults().disk;
+    (disk.eio_after, disk.capacity, disk.sync_eio_per_million) = (None, None, 0);
+    let outcome = world.run(move || async move {
+        let shared = shared(256 << 10);
+        let (path, hint) = (PathBuf::from(DIR), OpenHint::default());
+        let (log, _) = Log::open(&shared, path, plan.config, hint, NOW_MS).await.unwrap();
+        check_recovered(&log, &ledger).await;
+        log.close().await.unwrap();
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+}
+
+async fn until_failure(plan: Plan, ledger: Rc<RefCell<Ledger>>, mut dice: Dice) {
+    let shared = shared(plan.cache_bytes);
+    let (path, hint) = (PathBuf::from(DIR), OpenHint::default());
+    let Ok((log, _)) = Log::open(&shared, path, plan.config, hint, NOW_MS).await else { return };
+    for n in 0..400u64 {
+        let values = vec![value(n, dice.pick(&[10, 500, 3_000]))];
+        let bytes = producer_batch(&values, 1, 0, n as i32);
+        let sent = Sent { bytes, values, acked: None };
+        let appended = loop {
+            match log.append(&view(&sent.bytes), 0, NOW_MS) {
+                Ok(appended) => break appended,
+                Err(AppendError::Full) => log.room().await,
+                Err(_) => return check_poisoned(&log, &shared).await,
+            }
+        };
+        ledger.borrow_mut().last.insert(1, sent.clone());
+        match log.acknowledged(appended.last_offset + 1).await {
+            Ok(()) => note_acknowledged(&log, &ledger, 1, &sent, appended).await,
+            Err(_) => return check_poisoned(&log, &shared).await,
+        }
+        if n % 50 == 49 && log.flush().await.is_err() && !matches!(log.state(), LogState::Online) {
+            return check_poisoned(&log, &shared).await;
+        }
+    }
+}
+
+async fn check_poisoned(log: &Log, shared: &log::LogShared) {
+    let LogState::Poisoned(error) = log.state() else { panic!("it is {:?}", log.state()) };
+    assert!(error.to_string().contains("offline"), "{error}");
+    let bytes = batch(&[value(0, 10)], NOW_MS);
+    assert!(matches!(log.append(&view(&bytes), 0, NOW_MS), Err(AppendError::Poisoned(_))));
+    assert!(log.acknowledged(log.visible_end_offset()).await.is_ok());
+    assert!(log.acknowledged(log.visible_end_offset() + 1).await.is_err());
+    assert_eq!(shared.unwritten_bytes(), 0);
+    assert!(log.clone().close().await.is_err());
+}
+
+#[test]
+fn a_failing_disk_takes_the_log_offline_and_loses_nothing_acknowledged() {
+    for seed in seeds(60) {
+        let run = std::panic::catch_unwind(|| failing(seed));
+        assert!(run.is_ok(), "seed {seed} failed; run it alone with CORELANE_SEED={seed}");
+    }
+}
