@@ -66,11 +66,15 @@ fn fewer_shards_take_over_by_remainder() {
     assert_eq!((&partition.replicas[..], &partition.isr[..]), (&[NodeId(0)][..], &[NodeId(0)][..]));
     assert!(cluster.image.node(NodeId(3)).is_none());
     assert_eq!(cluster.image.load(NodeId(3)), Default::default());
-    // Back to four: nothing moves back by itself.
+    // Back to four: the new shard gets its share from the one that has more.
     cluster.register(0, 4, None, Restart::Clean);
-    assert_eq!(cluster.leaders("t"), [0, 1, 2, 0, 0, 1, 2, 0]);
+    assert_eq!(cluster.leaders("t"), [0, 1, 2, 0, 3, 1, 2, 3]);
     cluster.register(0, 1, None, Restart::Clean);
     assert_eq!(cluster.leaders("t"), [0; 8]);
+    cluster.register(0, 3, None, Restart::Clean);
+    let mut leaders = cluster.leaders("t");
+    leaders.sort_unstable();
+    assert_eq!(leaders, [0, 0, 0, 1, 1, 1, 2, 2]);
 }
 
 #[test]

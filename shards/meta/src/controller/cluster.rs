@@ -5,7 +5,7 @@
 //! |------------------------------------|---------------------------------------------------------------|
 //! | broker comes with as many shards   | stay where they are                                           |
 //! | broker comes with fewer shards     | replicas of shard s move to shard s mod shards; data does not |
-//! | broker comes with more shards      | stay where they are; new ones use the new shards              |
+//! | broker comes with more shards      | the new shards get their share; data does not move            |
 //! | broker comes after a crash         | leaders keep their place in a new leader epoch                |
 //! | broker is fenced or goes           | leaves the in-sync sets, except where it is the last member   |
 
@@ -86,9 +86,12 @@ impl Controller<'_> {
             records.push(node.to_record().into());
         }
         let alive = |node: NodeId| node.broker() == r.broker_id || self.image.is_alive(node);
+        let mut spread = self.spread(r.broker_id, shards as u16);
         for (topic, id, partition) in self.partitions_of(r.broker_id) {
+            let here = partition.replicas.iter().find(|node| node.broker() == r.broker_id);
+            let place = spread.place(here.map_or(0, |node| node.shard()));
             let moved = |node: NodeId| match node.broker() == r.broker_id {
-                true => NodeId::of(r.broker_id, node.shard() % shards as u16),
+                true => NodeId::of(r.broker_id, place),
                 false => node,
             };
             let mut next = partition.clone();
@@ -154,6 +157,19 @@ impl Controller<'_> {
         Decision { records, outcome: Ok(()) }
     }
 
+    fn spread(&self, broker_id: i32, shards: u16) -> Spread {
+        let nodes = self.image.nodes().filter(|node| node.id.broker() == broker_id);
+        let before = u16::try_from(nodes.count()).unwrap_or(shards);
+        let partitions = self.partitions_of(broker_id).count();
+        let grew = before > 0 && before < shards;
+        Spread {
+            shards,
+            share: if grew { partitions.div_ceil(usize::from(shards)) } else { usize::MAX },
+            old: before.min(shards),
+            load: vec![0; usize::from(shards)],
+        }
+    }
+
     fn partitions_of(&self, broker_id: i32) -> impl Iterator<Item = (&Topic, i32, &Partition)> {
         let all = self.image.topics().flat_map(|topic| {
             (0..).zip(&topic.partitions).map(move |(id, partition)| (topic, id, partition))
@@ -161,6 +177,33 @@ impl Controller<'_> {
         all.filter(move |(_, _, partition)| {
             partition.replicas.iter().any(|node| node.broker() == broker_id)
         })
+    }
+}
+
+/// Where a broker's partitions go when its number of shards may have changed.
+struct Spread {
+    shards: u16,
+    /// What a shard keeps of its own; the rest goes to the new shards.
+    share: usize,
+    /// Shards below this one were there before.
+    old: u16,
+    load: Vec<usize>,
+}
+
+impl Spread {
+    fn place(&mut self, shard: u16) -> u16 {
+        let load = |spread: &Spread, shard: u16| {
+            spread.load.get(usize::from(shard)).copied().unwrap_or(usize::MAX)
+        };
+        let mut place = shard % self.shards;
+        if load(self, place) >= self.share {
+            let emptiest = (self.old..self.shards).min_by_key(|new| load(self, *new));
+            place = emptiest.unwrap_or(place);
+        }
+        if let Some(count) = self.load.get_mut(usize::from(place)) {
+            *count += 1;
+        }
+        place
     }
 }
 
