@@ -371,7 +371,11 @@ fn broken_batches_are_refused_one_by_one() {
         let mut old_magic = good.clone();
         old_magic[16] = 1;
         let twice = [good.clone(), good.clone()].concat();
+        let mut transaction = BatchBuilder::new().producer(1, 0, 0).transactional(true);
+        transaction.append(reactor::wall_clock_ms(), None, Some(b"never ends"));
+        let transaction = transaction.build().expect("batch");
         for (bytes, error) in [
+            (transaction, ErrorCode::TransactionalIdAuthorizationFailed),
             (flipped, ErrorCode::CorruptMessage),
             (old_magic, ErrorCode::InvalidRecord),
             (twice, ErrorCode::InvalidRecord),

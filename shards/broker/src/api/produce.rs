@@ -173,6 +173,12 @@ async fn append(
     let batch = validated
         .view()
         .map_err(|error| Refused::because(ErrorCode::UnknownServerError, error.to_string()))?;
+    // The batch decides, not the request: a transaction that nobody can end would hold back every
+    // read_committed consumer for good.
+    if batch.header().attributes.is_transactional() {
+        let message = "a transactional batch needs a transactional id".to_owned();
+        return Err(Refused::because(ErrorCode::TransactionalIdAuthorizationFailed, message));
+    }
     let (base_offset, next_offset, log_start_offset, log_append_time_ms) =
         put(&owner, &batch, now_ms, log_append_time_ms).await?;
     Ok(Accepted { owner, base_offset, next_offset, log_append_time_ms, log_start_offset })
