@@ -33,6 +33,8 @@ pub(crate) struct ConnectionState {
     pub peer: SocketAddr,
     pub last_active: Cell<Instant>,
     pub outstanding: Cell<usize>,
+    /// Since when the rest of a request has been awaited; the last byte of it counts.
+    pub receiving: Cell<Option<Instant>>,
 }
 
 /// A request taken in, with the memory it holds until its reply has left.
@@ -75,7 +77,7 @@ async fn read_requests(
     sender: &Sender<Queued>,
 ) -> Result<(), ReadEnd> {
     let limit = shard.config().socket_request_max_bytes;
-    let mut frames = FrameReader::new(state.stream.clone(), limit, shard.request_budget.clone());
+    let mut frames = FrameReader::new(state.clone(), limit, shard.request_budget.clone());
     while let Some(frame) = frames.next().await.map_err(ReadEnd::Frame)? {
         state.last_active.set(reactor::now());
         state.outstanding.set(state.outstanding.get() + 1);

@@ -1,11 +1,16 @@
 //! Cuts one connection's byte stream into request frames, without trusting what the bytes claim.
 //!
-//! A frame is an i32 size and that many bytes. A claimed size is checked first; memory is charged to
-//! the shard's request budget as the bytes arrive, so that half a frame holds only what was sent.
+//! A frame is an i32 size and that many bytes. A claimed size is checked first, then granted from the
+//! shard's request budget, and memory is taken only as the bytes arrive. A client that holds a grant
+//! others need and sends nothing is closed by the listener's sweep.
+
+use std::cell::Cell;
+use std::rc::Rc;
 
 use bytes::{Buf, Bytes, BytesMut};
-use reactor::TcpStream;
 use reactor::sync::{ByteBudget, Permit};
+
+use crate::connection::ConnectionState;
 
 /// What a connection that may stay idle holds in memory while it waits.
 const READ_BYTES_MIN: usize = 4 * 1024;
@@ -38,18 +43,71 @@ pub(crate) struct Frame {
     pub permit: Option<Permit>,
 }
 
+/// The memory of one shard for requests that are being received or answered.
+pub(crate) struct RequestBudget {
+    bytes: ByteBudget,
+    waiting: Cell<usize>,
+}
+
+impl RequestBudget {
+    pub fn new(bytes: usize) -> Self {
+        RequestBudget { bytes: ByteBudget::new(bytes), waiting: Cell::new(0) }
+    }
+
+    /// Bytes in all.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Whether a request waits for memory that others hold.
+    pub fn is_scarce(&self) -> bool {
+        self.waiting.get() > 0
+    }
+
+    /// Grants a whole frame: frames that each held a part and waited for more would wait for ever.
+    async fn grant(&self, size: usize) -> Option<Permit> {
+        match self.bytes.try_acquire(size) {
+            Some(permit) => Some(permit),
+            None if size <= SMALL_FRAME_BYTES => None,
+            None => {
+                let _waiting = Waiting::new(&self.waiting);
+                Some(self.bytes.acquire(size).await)
+            }
+        }
+    }
+}
+
+struct Waiting<'a>(&'a Cell<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 pub(crate) struct FrameReader {
-    stream: TcpStream,
+    state: Rc<ConnectionState>,
     buffer: BytesMut,
     read_bytes: usize,
     frame_bytes_max: usize,
-    budget: ByteBudget,
+    budget: Rc<RequestBudget>,
 }
 
 impl FrameReader {
-    pub fn new(stream: TcpStream, frame_bytes_max: usize, budget: ByteBudget) -> Self {
+    pub fn new(
+        state: Rc<ConnectionState>,
+        frame_bytes_max: usize,
+        budget: Rc<RequestBudget>,
+    ) -> Self {
         FrameReader {
-            stream,
+            state,
             buffer: BytesMut::new(),
             read_bytes: READ_BYTES_MIN,
             frame_bytes_max,
@@ -65,20 +123,17 @@ impl FrameReader {
             }
         }
         let size = self.checked_size()?;
-        let mut charge = Charge { permit: None, bytes: 0, may_wait: size > SMALL_FRAME_BYTES };
-        loop {
-            let arrived = (self.buffer.len() - SIZE_BYTES).min(size);
-            charge.grow(&self.budget, arrived).await;
-            if arrived == size {
-                break;
-            }
+        let permit = self.budget.grant(size).await;
+        while self.buffer.len() < SIZE_BYTES + size {
+            self.state.receiving.set(Some(reactor::now()));
             if self.fill(SIZE_BYTES + size).await? == 0 {
                 return Err(FrameError::Truncated);
             }
         }
+        self.state.receiving.set(None);
         self.buffer.advance(SIZE_BYTES);
         let bytes = self.buffer.split_to(size).freeze();
-        Ok(Some(Frame { bytes, permit: charge.permit }))
+        Ok(Some(Frame { bytes, permit }))
     }
 
     fn checked_size(&self) -> Result<usize, FrameError> {
@@ -102,7 +157,7 @@ impl FrameReader {
         let want = trusted.max(self.read_bytes);
         self.buffer.reserve(want);
         let room = self.buffer.capacity() - self.buffer.len();
-        let (result, buffer) = self.stream.read(std::mem::take(&mut self.buffer)).await;
+        let (result, buffer) = self.state.stream.read(std::mem::take(&mut self.buffer)).await;
         self.buffer = buffer;
         let read = result?;
         if read == room {
@@ -111,29 +166,5 @@ impl FrameReader {
             self.read_bytes = (self.read_bytes / 2).max(READ_BYTES_MIN);
         }
         Ok(read)
-    }
-}
-
-/// What a frame has been granted of the shard's request budget: the bytes that have arrived, not
-/// those that its size promises.
-struct Charge {
-    permit: Option<Permit>,
-    bytes: usize,
-    may_wait: bool,
-}
-
-impl Charge {
-    async fn grow(&mut self, budget: &ByteBudget, bytes: usize) {
-        let more = bytes - self.bytes;
-        let granted = match budget.try_acquire(more) {
-            Some(permit) => permit,
-            None if self.may_wait => budget.acquire(more).await,
-            None => return,
-        };
-        self.bytes = bytes;
-        match &mut self.permit {
-            Some(permit) => permit.merge(granted),
-            None => self.permit = Some(granted),
-        }
     }
 }

@@ -16,6 +16,9 @@ use crate::shard::Shard;
 
 /// How often idle connections are looked for.
 const IDLE_SWEEP: Duration = Duration::from_secs(5);
+/// While a request waits for memory, a connection that sends nothing more of the request it has
+/// begun is closed after this time.
+const STALLED: Duration = Duration::from_secs(10);
 /// After an accept that failed (no descriptors left, say) the listener takes a breath.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -88,6 +91,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, listener: TcpListener) {
             peer,
             last_active: Cell::new(reactor::now()),
             outstanding: Cell::new(0),
+            receiving: Cell::new(None),
         });
         let id = connections.insert(state.clone());
         let owner = shard.clone();
@@ -99,21 +103,26 @@ pub(crate) async fn accept(shard: Rc<Shard>, listener: TcpListener) {
     }
 }
 
-/// Closes connections on which nothing happened for `connections.max.idle.ms`.
+/// Closes connections on which nothing happened for `connections.max.idle.ms`, and those that hold
+/// up others with half a request.
 async fn close_idle(shard: Rc<Shard>) {
     loop {
         reactor::sleep(IDLE_SWEEP).await;
         if shard.is_stopping() {
             return;
         }
-        let Some(limit) = settings::interval(shard.config().connections_max_idle_ms) else {
-            continue;
-        };
+        let limit = settings::interval(shard.config().connections_max_idle_ms);
+        let is_scarce = shard.request_budget.is_scarce();
         let now = reactor::now();
         for state in shard.connections.open.borrow().values() {
             let idle = now - state.last_active.get();
-            if state.outstanding.get() == 0 && idle >= limit {
+            if state.outstanding.get() == 0 && limit.is_some_and(|limit| idle >= limit) {
                 debug!(peer = %state.peer, "closing connection: idle for {idle:?}");
+                state.stream.shutdown();
+            }
+            let stalled = state.receiving.get().map(|since| now - since);
+            if is_scarce && stalled.is_some_and(|stalled| stalled >= STALLED) {
+                warn!(peer = %state.peer, "closing connection: it holds memory with half a request");
                 state.stream.shutdown();
             }
         }

@@ -11,7 +11,7 @@ use meta::config::{BrokerConfig, Layers, StaticConfig, TopicConfig};
 use meta::controller::ProducerIdBlock;
 use meta::{Failure, Image, NodeId};
 use reactor::Mesh;
-use reactor::sync::{ByteBudget, Notify, OneshotSender, oneshot};
+use reactor::sync::{Notify, OneshotSender, oneshot};
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use wire::{ErrorCode, Uuid};
 
@@ -19,6 +19,7 @@ use crate::ShardStart;
 use crate::control::{ControlReply, ControlRequest};
 use crate::controller::{Job, ReplyTo};
 use crate::fetch_session::{FetchSessions, TopicRef};
+use crate::frame_reader::RequestBudget;
 use crate::listener::Connections;
 use crate::mesh::{FoundLog, ShardMessage};
 use crate::partition::Partition;
@@ -81,7 +82,7 @@ pub(crate) struct Shard {
     pub partitions: LocalPartitions,
     pub found: RefCell<BTreeMap<String, FoundLog>>,
     pub fetch_sessions: RefCell<FetchSessions>,
-    pub request_budget: ByteBudget,
+    pub request_budget: Rc<RequestBudget>,
     pub log_shared: LogShared,
     pub connections: Connections,
     pub mesh: Mesh<ShardMessage>,
@@ -114,7 +115,7 @@ impl Shard {
             cluster_id: start.cluster_id,
             found: RefCell::default(),
             fetch_sessions: RefCell::new(FetchSessions::new(slots.max(1))),
-            request_budget: ByteBudget::new(memory.requests_bytes),
+            request_budget: Rc::new(RequestBudget::new(memory.requests_bytes)),
             log_shared: settings::log_shared(&memory),
             connections: Connections::default(),
             mesh: start.mesh,

@@ -7,12 +7,13 @@
 
 mod support;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use reactor::sim::{Crash, Outcome, World};
-use support::{BASE_PORT, Client, batch, start_shards, values};
+use support::{BASE_PORT, Client, Gone, batch, start_shards, values};
 
 const DATA_DIR: &str = "/data";
 const TOPIC: &str = "t";
@@ -178,4 +179,50 @@ fn the_same_seed_gives_the_same_trace() {
         assert_eq!(history(seed, PROCESS), history(seed, PROCESS), "seed {seed}");
     }
     assert_ne!(history(7, PROCESS), history(8, PROCESS), "the trace depends on the seed");
+}
+
+/// Four clients send half of a large request and stop: they hold the shard's memory for requests (64
+/// of 256 MiB), which a fifth one needs.
+async fn produce_beside_half_requests() -> Result<(i16, i64), Gone> {
+    format().await;
+    let mut shards = start_shards(1, BASE_PORT, DATA_DIR, &[]);
+    shards.ready().await;
+    let address = shards.addresses[0];
+    let sent = Rc::new(Cell::new(0usize));
+    let mut halves = Vec::new();
+    for _ in 0..4 {
+        let mut half = Client::connect(address).await?;
+        half.send_bytes(&(64i32 << 20).to_be_bytes()).await?;
+        let sent = sent.clone();
+        halves.push(reactor::spawn(async move {
+            let chunk = vec![0; 1 << 20];
+            for _ in 0..20 {
+                half.send_bytes(&chunk).await?;
+                sent.set(sent.get() + chunk.len());
+            }
+            half.receive().await
+        }));
+    }
+    while sent.get() < 20 << 20 {
+        reactor::sleep(Duration::from_millis(1)).await;
+    }
+    let mut client = Client::connect(address).await?;
+    // Small requests pass all the same.
+    assert_eq!(client.create_topic(TOPIC, 1, &[]).await?, 0);
+    let value = vec![b'v'; 500_000];
+    let bytes = batch(&[&value], reactor::wall_clock_ms());
+    let answer = client.produce(TOPIC, 0, &bytes).await?;
+    // While one of them held the memory, the others waited; the last may wait for its rest.
+    let closed = reactor::timeout(Duration::from_secs(300), halves.remove(0)).await;
+    assert!(
+        matches!(closed, Ok(Err(_))),
+        "the first was closed, long before it was idle: {closed:?}"
+    );
+    Ok(answer)
+}
+
+#[test]
+fn half_requests_that_use_up_the_memory_are_closed_in_the_end() {
+    let outcome = World::new(1).run(produce_beside_half_requests);
+    assert!(matches!(outcome, Outcome::Finished(Ok((0, 0)))), "{outcome:?}");
 }
