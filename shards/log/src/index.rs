@@ -72,6 +72,12 @@ impl OffsetIndex {
         after.checked_sub(1).and_then(|i| self.entries.get(i)).map_or(0, |e| e.position)
     }
 
+    /// Entries of batches that start at or behind `position`.
+    pub(crate) fn entries_from(&self, position: u32) -> &[Entry] {
+        let at = self.entries.partition_point(|e| e.position < position);
+        self.entries.get(at..).unwrap_or_default()
+    }
+
     /// Forgets entries of batches that end at or beyond a relative offset.
     pub(crate) fn truncate_offsets(&mut self, offset: u32) {
         let keep = self.entries.partition_point(|e| e.offset < offset);

@@ -41,17 +41,42 @@ pub(crate) async fn load(core: &Rc<Core>, base: i64) -> Result<Rc<Indexes>, LogE
         Ok(indexes) => Rc::new(indexes),
         Err(damage) => {
             tracing::warn!(log = %core.name, segment = base, "index made anew: {damage}");
-            rebuild(core, base, size).await?
+            let indexes = rebuild(core, base, size).await?;
+            save_all(core, base, &indexes).await;
+            indexes
         }
     };
+    hold(core, base, &indexes);
+    Ok(indexes)
+}
+
+/// Makes the indexes of a segment anew because they contradict its batches. Of a segment that is
+/// still written only what is in the file is read; entries made since then are kept.
+pub(crate) async fn renew(core: &Rc<Core>, base: i64) -> Result<(), LogError> {
+    let known = core.state.borrow().segment(base).map(|s| (s.written, s.sealed));
+    let Some((written, sealed)) = known else { return Ok(()) };
+    tracing::warn!(log = %core.name, segment = base, "index made anew: it contradicts its segment");
+    let read = rebuild(core, base, written).await?;
+    if sealed {
+        save_all(core, base, &read).await;
+        hold(core, base, &read);
+        return Ok(());
+    }
     let mut state = core.state.borrow_mut();
     if let Some(segment) = state.segment_mut(base) {
-        segment.indexes = Some(Rc::clone(&indexes));
-        segment.newest = newest_of(segment, &indexes);
+        segment.replace_indexes(&read, written);
+    }
+    Ok(())
+}
+
+fn hold(core: &Rc<Core>, base: i64, indexes: &Rc<Indexes>) {
+    let mut state = core.state.borrow_mut();
+    if let Some(segment) = state.segment_mut(base) {
+        segment.indexes = Some(Rc::clone(indexes));
+        segment.newest = newest_of(segment, indexes);
     }
     drop(state);
     core.shared.note_warm(core.me.clone(), base, indexes.memory_bytes(), false);
-    Ok(indexes)
 }
 
 /// The largest timestamp of a segment, from memory or its time index.
@@ -101,7 +126,7 @@ fn decode(
     Ok(Indexes { offsets, times })
 }
 
-/// Makes the indexes of a sealed segment anew and writes them.
+/// Makes the indexes of what a segment's file holds up to `size`.
 async fn rebuild(core: &Rc<Core>, base: i64, size: u32) -> Result<Rc<Indexes>, LogError> {
     let file = files::for_reading(core, base).await?;
     let interval = core.state.borrow().config.index_interval_bytes;
@@ -118,17 +143,19 @@ async fn rebuild(core: &Rc<Core>, base: i64, size: u32) -> Result<Rc<Indexes>, L
             Found::Zeros | Found::Damage(_) => {
                 let position = scanner.position();
                 tracing::warn!(log = %core.name, segment = base, position,
-                    "{} bytes of a sealed segment cannot be read: {found:?}", size - position);
+                    "{} bytes of a segment cannot be read: {found:?}", size - position);
                 break;
             }
         }
     }
     segment.finish_times();
-    let indexes = segment.indexes.take().unwrap_or_default();
-    if let Err(error) = save(&core.dir(), base, &indexes, 0, 0).await {
+    Ok(segment.indexes.take().unwrap_or_default())
+}
+
+async fn save_all(core: &Rc<Core>, base: i64, indexes: &Indexes) {
+    if let Err(error) = save(&core.dir(), base, indexes, 0, 0).await {
         tracing::warn!(log = %core.name, segment = base, "index not written: {error}");
     }
-    Ok(indexes)
 }
 
 /// Writes the entries that the files do not hold yet; from 0 on, the files are made anew.

@@ -36,8 +36,10 @@ enum Plan {
 struct ColdRead {
     core: Rc<Core>,
     segment: i64,
-    /// A batch start at or before the wanted one, if known without the index.
-    start: Option<u32>,
+    /// Where a reader before this one stopped: the start of the wanted batch.
+    bookmark: Option<u32>,
+    /// The index of the segment was made anew for this read.
+    renewed: bool,
     from: i64,
     /// Batches that start here or later are left out.
     upper: i64,
@@ -149,14 +151,16 @@ impl State {
     fn plan_cold(&self, core: Rc<Core>, limits: Limits) -> Plan {
         let place = self.place_of(limits.from).unwrap_or(0);
         let Some(segment) = self.segments.get(place) else { return Plan::Empty };
-        let start = self.bookmark(limits.from, segment.base).or_else(|| {
+        let bookmark = self.bookmark(limits.from, segment.base);
+        let start = bookmark.or_else(|| {
             let indexes = segment.indexes.as_ref()?;
             Some(indexes.offsets.position_for(segment.relative(limits.from)))
         });
         Plan::Cold(ColdRead {
             core,
             segment: segment.base,
-            start,
+            bookmark,
+            renewed: false,
             from: limits.from,
             upper: limits.upper,
             max_bytes: limits.max_bytes,
@@ -164,6 +168,12 @@ impl State {
             at_most: (segment.readable() - start.unwrap_or(0).min(segment.readable())) as usize,
         })
     }
+}
+
+enum Searched {
+    Found(Vec<Bytes>),
+    Nothing,
+    Failed(LogError),
 }
 
 /// Whole batches found in a window of a file.
@@ -181,49 +191,75 @@ enum Picked {
         position: u32,
         problem: String,
     },
+    /// The index led to a batch behind the wanted one.
+    Misled,
 }
 
 impl ColdRead {
     async fn execute(mut self) -> Result<Vec<Bytes>, LogError> {
         loop {
             let file = files::for_reading(&self.core, self.segment).await?;
-            let start = match self.start {
-                Some(start) => start,
-                None => {
-                    let indexes = indexes::load(&self.core, self.segment).await?;
-                    let relative = self.from.saturating_sub(self.segment).clamp(0, u32::MAX.into());
-                    indexes.offsets.position_for(relative as u32)
-                }
-            };
+            let (start, by_index) = self.start().await?;
             let Some((limit, next_segment)) = self.bounds() else {
                 let start = self.core.state.borrow().log_start;
                 return Err(LogError::Trimmed { offset: self.from, start });
             };
-            let mut window =
-                Window { start, bytes: self.max_bytes.min(LONGEST_READ) + SEARCH_BYTES, limit };
-            loop {
-                let buf = window.read(&self.core, &file).await?;
-                match self.pick(&buf, &window) {
-                    Picked::Range(from, to, next) => {
-                        return Ok(self.finish(buf, from, to, &window, next));
+            let bytes = self.max_bytes.min(LONGEST_READ) + SEARCH_BYTES;
+            let window = Window { start, bytes, limit, by_index };
+            match self.search(&file, window).await? {
+                Searched::Found(batches) => return Ok(batches),
+                Searched::Nothing => {
+                    // Compaction may leave nothing between the offset and the end of its segment.
+                    let Some(next) = next_segment.filter(|next| *next < self.upper) else {
+                        return Ok(Vec::new());
+                    };
+                    self.segment = next;
+                    self.bookmark = Some(0);
+                }
+                Searched::Failed(error) => {
+                    if !by_index || self.renewed {
+                        return Err(error);
                     }
-                    Picked::Need { position, bytes } => {
-                        assert!(position > window.start || bytes > window.bytes);
-                        let enough = self.max_bytes.min(LONGEST_READ).max(bytes);
-                        window = Window { start: position, bytes: enough, limit };
-                    }
-                    Picked::Corrupt { position, problem } => {
-                        return Err(self.corrupt(position, problem));
-                    }
-                    Picked::Nothing => break,
+                    indexes::renew(&self.core, self.segment).await?;
+                    self.renewed = true;
                 }
             }
-            // Compaction may leave nothing between the offset and the end of its segment.
-            let Some(next) = next_segment.filter(|next| *next < self.upper) else {
-                return Ok(Vec::new());
-            };
-            self.segment = next;
-            self.start = Some(0);
+        }
+    }
+
+    /// A batch start at or before the wanted one, and whether only the index says so.
+    async fn start(&self) -> Result<(u32, bool), LogError> {
+        if let Some(start) = self.bookmark {
+            return Ok((start, false));
+        }
+        let indexes = indexes::load(&self.core, self.segment).await?;
+        let relative = self.from.saturating_sub(self.segment).clamp(0, u32::MAX.into());
+        let start = indexes.offsets.position_for(relative as u32);
+        Ok((start, start > 0))
+    }
+
+    async fn search(&self, file: &reactor::File, mut window: Window) -> Result<Searched, LogError> {
+        loop {
+            let buf = window.read(&self.core, file).await?;
+            match self.pick(&buf, &window) {
+                Picked::Range(from, to, next) => {
+                    return Ok(Searched::Found(self.finish(buf, from, to, &window, next)));
+                }
+                Picked::Need { position, bytes } => {
+                    assert!(position > window.start || bytes > window.bytes);
+                    let bytes = self.max_bytes.min(LONGEST_READ).max(bytes);
+                    let limit = window.limit;
+                    window = Window { start: position, bytes, limit, by_index: false };
+                }
+                Picked::Nothing => return Ok(Searched::Nothing),
+                Picked::Corrupt { position, problem } => {
+                    return Ok(Searched::Failed(self.corrupt(position, problem)));
+                }
+                Picked::Misled => {
+                    let problem = format!("the index leads past offset {}", self.from);
+                    return Ok(Searched::Failed(self.corrupt(window.start, problem)));
+                }
+            }
         }
     }
 
@@ -254,6 +290,9 @@ impl ColdRead {
                 None => return self.need_whole(position(at), HEADER_BYTES, window),
             };
             let size = header.size_in_bytes();
+            if at == skip && window.by_index && header.base_offset > self.from {
+                return Picked::Misled;
+            }
             if first.is_none() && header.last_offset() < self.from {
                 at += size;
                 continue;
@@ -319,6 +358,8 @@ struct Window {
     bytes: usize,
     /// No byte from here on counts.
     limit: u32,
+    /// That a batch starts at `start` is known from the index alone.
+    by_index: bool,
 }
 
 impl Window {

@@ -427,7 +427,7 @@ impl Opening {
             if state.segment(at).is_some() {
                 continue;
             }
-            if newest.is_none() && at <= state.log_end() && at > state.log_start {
+            if newest.is_none() && (state.log_start..=state.log_end()).contains(&at) {
                 newest = Some(at);
                 continue;
             }

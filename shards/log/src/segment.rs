@@ -255,6 +255,31 @@ impl Segment {
         at
     }
 
+    /// Takes indexes that were made from the file up to `position`; what was noted behind stays.
+    pub(crate) fn replace_indexes(&mut self, read: &Indexes, position: u32) {
+        let old = self.indexes.take().unwrap_or_default();
+        let mut indexes = read.clone();
+        for entry in old.offsets.entries_from(position) {
+            indexes.offsets.push(*entry);
+        }
+        let behind = read.offsets.last().map_or(0, |e| e.offset);
+        let last = indexes.times.last().map_or(0, |e| e.offset).max(behind);
+        for entry in old.times.entries_behind(last) {
+            indexes.times.push_if_later(*entry);
+        }
+        let indexed = indexes.times.last().map(|entry| Newest {
+            timestamp: entry.timestamp,
+            offset: self.base + i64::from(entry.offset),
+        });
+        let noted = self.newest.filter(|newest| self.relative(newest.offset) > last);
+        let none = Newest { timestamp: NO_TIMESTAMP, offset: self.base };
+        self.newest =
+            [indexed, noted].into_iter().flatten().max_by_key(|n| n.timestamp).or(Some(none));
+        self.saved_offsets = 0;
+        self.saved_times = 0;
+        self.indexes = Some(Rc::new(indexes));
+    }
+
     /// Frees a chunk of the tail that is no longer needed; `false` if it is.
     pub(crate) fn evict(&mut self, chunk: u64, even_current: bool) -> bool {
         if !self.tail.can_evict(chunk, self.written, even_current) {

@@ -51,10 +51,16 @@ impl TimeIndex {
         }
     }
 
-    /// A relative offset at or before the first batch whose timestamps reach `timestamp`.
-    pub(crate) fn offset_before(&self, timestamp: i64) -> u32 {
+    /// The last entry below `timestamp`: every batch up to its offset is too old.
+    pub(crate) fn entry_before(&self, timestamp: i64) -> Option<Entry> {
         let after = self.entries.partition_point(|e| e.timestamp < timestamp);
-        after.checked_sub(1).and_then(|i| self.entries.get(i)).map_or(0, |e| e.offset)
+        after.checked_sub(1).and_then(|i| self.entries.get(i)).copied()
+    }
+
+    /// Entries behind a relative offset.
+    pub(crate) fn entries_behind(&self, offset: u32) -> &[Entry] {
+        let at = self.entries.partition_point(|e| e.offset <= offset);
+        self.entries.get(at..).unwrap_or_default()
     }
 
     /// Forgets entries at or beyond a relative offset.
@@ -129,9 +135,17 @@ mod tests {
     #[test]
     fn look_up_starts_at_or_before_the_wanted_batch() {
         let index = sample();
-        let table = [(0, 0), (1_000, 0), (1_001, 4), (1_500, 4), (1_501, 9), (10_000, 20)];
+        let table = [
+            (0, None),
+            (1_000, None),
+            (1_001, Some(4)),
+            (1_500, Some(4)),
+            (1_501, Some(9)),
+            (10_000, Some(20)),
+        ];
         for (timestamp, offset) in table {
-            assert_eq!(index.offset_before(timestamp), offset, "timestamp {timestamp}");
+            let entry = index.entry_before(timestamp);
+            assert_eq!(entry.map(|e| e.offset), offset, "timestamp {timestamp}");
         }
     }
 
@@ -156,7 +170,7 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..200), end in any::<u32>()
         ) {
             if let Ok(index) = TimeIndex::decode(&bytes, end) {
-                prop_assert!(index.offset_before(i64::MAX) < end.max(1));
+                prop_assert!(index.entry_before(i64::MAX).is_none_or(|e| e.offset < end));
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use wire::records::{BatchView, TimestampType, batches};
+use wire::records::{BatchHeader, BatchView, TimestampType, batches};
 
 use crate::core::Core;
 use crate::error::{LogError, ReadError};
@@ -42,8 +42,7 @@ pub(crate) async fn first_at_or_after(
         if newest < timestamp {
             continue;
         }
-        let indexes = indexes::load(core, base).await?;
-        let start = base + i64::from(indexes.times.offset_before(timestamp));
+        let start = start_of_search(core, base, timestamp).await?;
         let wanted = |batch: &BatchView<'_>| batch.header().max_timestamp >= timestamp;
         let found = search(core, start, upper, wanted, |batch, from| {
             first_record(batch, |offset, time| offset >= from && time >= timestamp)
@@ -53,6 +52,30 @@ pub(crate) async fn first_at_or_after(
         }
     }
     Ok(None)
+}
+
+/// Where to start looking in a segment: what its time index says, if the batch that the entry
+/// names agrees; an index that lies is made anew.
+async fn start_of_search(core: &Rc<Core>, base: i64, timestamp: i64) -> Result<i64, LogError> {
+    for _ in 0..2 {
+        let indexes = indexes::load(core, base).await?;
+        let Some(entry) = indexes.times.entry_before(timestamp) else { return Ok(base) };
+        let offset = base + i64::from(entry.offset);
+        if offset < core.state.borrow().log_start {
+            return Ok(offset);
+        }
+        let Ok(plan) = core.plan_read(offset, i64::MAX, 1, true) else { return Ok(base) };
+        let batch = join(&plan.execute().await?);
+        let named = batches(&batch).next().and_then(Result::ok).map(|b| *b.header());
+        let agrees =
+            |h: &BatchHeader| h.last_offset() == offset && h.max_timestamp == entry.timestamp;
+        // A batch that is not visible yet cannot be asked.
+        if batch.is_empty() || named.as_ref().is_some_and(agrees) {
+            return Ok(offset);
+        }
+        indexes::renew(core, base).await?;
+    }
+    Ok(base)
 }
 
 pub(crate) async fn of_newest(core: &Rc<Core>, upper: i64) -> Result<Option<OffsetAt>, LogError> {

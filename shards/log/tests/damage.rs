@@ -1,0 +1,259 @@
+//! Bit flips, cut and missing files: what is sound stays readable, what is not is cut off or made
+//! anew, and nothing panics.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::*;
+use log::{AppendError, Log, LogConfig, OpenHint};
+
+const BATCHES: u64 = 60;
+const PRODUCER: i64 = 77;
+
+fn config() -> LogConfig {
+    LogConfig { segment_bytes: 12_000, index_interval_bytes: 400, ..LogConfig::default() }
+}
+
+/// The n-th batch: one record, sequence n, time NOW_MS + n.
+fn nth(n: u64) -> Vec<u8> {
+    let mut builder = wire::records::BatchBuilder::new().producer(PRODUCER, 0, n as i32);
+    builder.append(NOW_MS + n as i64, None, Some(&value(n, 400)));
+    builder.build().unwrap()
+}
+
+/// A log of 60 batches in three segments, closed or left as by a crash.
+fn written(path: PathBuf, close: bool) {
+    on_uring(move || async move {
+        let (log, _) = open(&shared(1 << 20), path, config()).await;
+        for n in 0..BATCHES {
+            append(&log, &nth(n)).await;
+        }
+        log.acknowledged(BATCHES as i64).await.unwrap();
+        if close {
+            log.close().await.unwrap();
+        }
+    });
+}
+
+fn expected(end: i64) -> Vec<(i64, Vec<u8>)> {
+    (0..end).map(|n| (n, value(n as u64, 400))).collect()
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_str().unwrap().ends_with(suffix))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn flip(path: &Path, at: usize, bit: u8) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 1 << bit;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A folder with copies of a log, one for each experiment.
+struct Bench {
+    dir: tempfile::TempDir,
+    count: usize,
+}
+
+impl Bench {
+    fn new(close: bool) -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        written(dir.path().join("original"), close);
+        Bench { dir, count: 0 }
+    }
+
+    fn original(&self) -> PathBuf {
+        self.dir.path().join("original")
+    }
+
+    fn copy(&mut self) -> PathBuf {
+        self.count += 1;
+        let path = self.dir.path().join(format!("copy-{}", self.count));
+        copy_dir(&self.original(), &path);
+        path
+    }
+}
+
+/// Opens, reads everything, appends one batch and reads it too. Returns where the log ended.
+fn end_after(path: PathBuf, clean: bool) -> i64 {
+    on_uring(move || async move {
+        let memory = shared(1 << 20);
+        let hint = OpenHint { clean, ..OpenHint::default() };
+        let (log, recovered) = Log::open(&memory, path, config(), hint, NOW_MS).await.unwrap();
+        let end = recovered.log_end_offset;
+        assert_eq!(read_all(&log, 1_000).await, expected(end));
+        check_producer(&log, end).await;
+        log.close().await.unwrap();
+        end
+    })
+}
+
+/// The producer's last batch is known, and the next one is taken.
+async fn check_producer(log: &Log, end: i64) {
+    if end > 0 {
+        let again = append(log, &nth(end as u64 - 1)).await;
+        assert!(again.duplicate, "batch {} is forgotten", end - 1);
+    }
+    let gap = nth(end as u64 + 5);
+    if end > 0 {
+        assert!(matches!(log.append(&view(&gap), 0, NOW_MS), Err(AppendError::Producer(_))));
+    }
+    let next = append(log, &nth(end as u64)).await;
+    assert_eq!((next.base_offset, next.duplicate), (end, false));
+    log.acknowledged(end + 1).await.unwrap();
+    let read = read_from(log, end, 1_000).await;
+    assert_eq!(read, [(end, value(end as u64, 400))]);
+}
+
+#[test]
+fn a_flipped_bit_ends_an_unclean_log_at_its_batch() {
+    let mut bench = Bench::new(false);
+    let size = nth(0).len();
+    let segments = files(&bench.original(), ".log");
+    assert!(segments.len() >= 3);
+    let active = segments.last().unwrap().file_name().unwrap().to_owned();
+    let base: i64 = active.to_str().unwrap()[..20].parse().unwrap();
+    // Of the fields outside of the checksum the leader epoch (12..16) cannot be checked.
+    let in_batch = [0, 7, 8, 11, 16, 17, 22, 24, 30, 40, 45, 58, 61, 70, 200, size - 1];
+    for (i, at) in in_batch.into_iter().enumerate() {
+        for batch in [0, 3] {
+            let path = bench.copy();
+            flip(&path.join(&active), batch * size + at, (i % 8) as u8);
+            assert_eq!(end_after(path, false), base + batch as i64, "byte {at} of batch {batch}");
+        }
+    }
+}
+
+#[test]
+fn a_flip_in_an_older_segment_that_is_not_safe_yet_takes_what_follows() {
+    let mut bench = Bench::new(false);
+    let path = bench.copy();
+    for checkpoint in files(&path, "-checkpoint") {
+        std::fs::remove_file(checkpoint).unwrap();
+    }
+    for snapshot in files(&path, ".snapshot") {
+        std::fs::remove_file(snapshot).unwrap();
+    }
+    let size = nth(0).len();
+    flip(&files(&path, ".log")[1], 2 * size + 100, 3);
+    let base = BATCHES as i64 / 60 * 25;
+    let ended = end_after(path.clone(), false);
+    assert!(ended >= 20 && ended <= base + 5, "{ended}");
+    assert_eq!(files(&path, ".log").len(), 2);
+}
+
+#[test]
+fn a_cut_segment_keeps_the_batches_that_are_whole() {
+    let mut bench = Bench::new(false);
+    let size = nth(0).len() as u64;
+    let active = files(&bench.original(), ".log").pop().unwrap();
+    let name = active.file_name().unwrap().to_owned();
+    let base: i64 = name.to_str().unwrap()[..20].parse().unwrap();
+    for len in [0, 1, 60, 61, size - 1, size, size + 1, 3 * size - 1, 3 * size, 4096, 4097] {
+        let path = bench.copy();
+        std::fs::File::options().write(true).open(path.join(&name)).unwrap().set_len(len).unwrap();
+        assert_eq!(end_after(path, false), base + (len / size) as i64, "cut to {len}");
+    }
+}
+
+#[test]
+fn damaged_or_missing_indexes_change_no_answer() {
+    for close in [true, false] {
+        let mut bench = Bench::new(close);
+        for suffix in [".index", ".timeindex"] {
+            let count = files(&bench.original(), suffix).len();
+            for which in 0..count {
+                let len =
+                    std::fs::metadata(&files(&bench.original(), suffix)[which]).unwrap().len();
+                let damages = (0..len).step_by(3).map(Some).chain([None]);
+                for (i, damage) in damages.enumerate() {
+                    let path = bench.copy();
+                    let file = files(&path, suffix)[which].clone();
+                    match damage {
+                        Some(at) => flip(&file, at as usize, (i % 8) as u8),
+                        None => std::fs::remove_file(file).unwrap(),
+                    }
+                    check_answers(path.clone(), close);
+                    std::fs::remove_dir_all(path).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// Reads at every offset and looks for every time.
+fn check_answers(path: PathBuf, clean: bool) {
+    on_uring(move || async move {
+        let memory = shared(1 << 20);
+        let hint = OpenHint { clean, ..OpenHint::default() };
+        let (log, _) = Log::open(&memory, path, config(), hint, NOW_MS).await.unwrap();
+        assert_eq!(log.log_end_offset(), BATCHES as i64);
+        for offset in (0..BATCHES as i64).rev() {
+            let plan = log.plan_read(offset, i64::MAX, 1, true).unwrap();
+            let bytes = plan.execute().await.unwrap().concat();
+            assert_eq!(view(&bytes).header().base_offset, offset);
+        }
+        for n in (0..BATCHES as i64).step_by(7) {
+            let found = log.offset_for_timestamp(NOW_MS + n, i64::MAX).await.unwrap();
+            assert_eq!(found.map(|f| f.offset), Some(n), "time {n}");
+        }
+    });
+}
+
+#[test]
+fn a_damaged_snapshot_costs_a_longer_walk_and_no_sequence() {
+    for clean in [true, false] {
+        let mut bench = Bench::new(clean);
+        let snapshots = files(&bench.original(), ".snapshot");
+        for (i, snapshot) in snapshots.iter().enumerate() {
+            for at in [0, 3, 12, 30, 55] {
+                let path = bench.copy();
+                let file = path.join(snapshot.file_name().unwrap());
+                flip(&file, at, i as u8);
+                assert_eq!(end_after(path, clean), BATCHES as i64);
+            }
+        }
+        let path = bench.copy();
+        for snapshot in files(&path, ".snapshot") {
+            std::fs::remove_file(snapshot).unwrap();
+        }
+        assert_eq!(end_after(path, clean), BATCHES as i64);
+    }
+}
+
+#[test]
+fn unreadable_checkpoints_are_no_obstacle() {
+    for clean in [true, false] {
+        let mut bench = Bench::new(clean);
+        for bytes in [&b""[..], b"\xff\xfe", b"7\n", b"0\n5\n0 0\n"] {
+            let path = bench.copy();
+            for checkpoint in files(&path, "-checkpoint") {
+                std::fs::write(checkpoint, bytes).unwrap();
+            }
+            assert_eq!(end_after(path, clean), BATCHES as i64);
+        }
+    }
+}
+
+#[test]
+fn an_unclean_log_that_claims_to_be_clean_is_recovered_all_the_same() {
+    let mut bench = Bench::new(false);
+    let path = bench.copy();
+    assert_eq!(end_after(path, true), BATCHES as i64);
+}
