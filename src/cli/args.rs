@@ -74,7 +74,8 @@ pub struct ServeArgs {
     /// How many shards to run [default: one for each usable CPU]
     #[arg(long, value_name = "N")]
     pub shards: Option<usize>,
-    /// Memory for caches and buffers, for example 512M or 4G [default: half of what is usable]
+    /// Memory for caches and buffers, for example 512M or 4G [default: 512 MiB for each
+    /// shard, at most half of what is usable]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
     /// One setting under its Kafka name; wins over the file

@@ -19,7 +19,9 @@ use endpoint::{Endpoint, reachability_warning};
 
 /// Node ids count shards in thousands.
 const MAX_SHARDS: usize = 1000;
-/// Of what the machine or its control group offers, when nobody says how much.
+/// What a shard gets when nobody says how much: enough for the tails that live consumers read.
+const MEMORY_OF_SHARD: u64 = 512 << 20;
+/// At most this part of what the machine or its control group offers.
 const MEMORY_SHARE: u64 = 2;
 
 /// What is known about the machine before anything is decided.
@@ -80,7 +82,7 @@ impl Settings {
             broker_id,
             data_dirs: data_dirs(&broker)?,
             shards,
-            memory_bytes: memory_bytes(&broker, machine.memory),
+            memory_bytes: memory_bytes(&broker, machine.memory, shards),
             spin: Duration::from_micros(args.poll.unwrap_or(0)),
             cpus: pinning(args, shards, &machine.cpus),
             listen,
@@ -236,9 +238,9 @@ fn shards(args: &ServeArgs, broker: &BrokerConfig, cpus: &Cpus) -> Result<usize>
     }
 }
 
-fn memory_bytes(broker: &BrokerConfig, memory: Memory) -> u64 {
+fn memory_bytes(broker: &BrokerConfig, memory: Memory, shards: usize) -> u64 {
     match broker.memory_bytes {
-        0 => memory.usable() / MEMORY_SHARE,
+        0 => (MEMORY_OF_SHARD * shards as u64).min(memory.usable() / MEMORY_SHARE),
         some => some,
     }
 }
@@ -285,7 +287,7 @@ mod tests {
         assert_eq!(settings.data_dirs, [PathBuf::from("./corelane-data")]);
         assert_eq!(settings.shards, 4);
         assert_eq!(settings.cpus, Some(vec![2, 3, 5, 7]));
-        assert_eq!(settings.memory_bytes, 4 << 30);
+        assert_eq!(settings.memory_bytes, 2 << 30);
         assert_eq!(settings.broker_id, None);
         assert!(settings.warnings.is_empty());
     }

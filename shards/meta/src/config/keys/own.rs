@@ -13,7 +13,7 @@ pub(super) const OWN: Section = Section {
         read_only("memory.bytes", Kind::Long)
             .default("0")
             .at_least(0)
-            .doc("Memory of the whole process, shared out evenly; 0: a share of the machine's.")
+            .doc("Memory of the whole process, shared out evenly; 0: 512 MiB for each shard, at most half of the machine's.")
             .honoured(),
         cluster_wide("log.write.caching", Kind::Bool)
             .default("false")
