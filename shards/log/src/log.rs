@@ -171,7 +171,8 @@ impl Log {
         retention::advance_log_start(&self.0, to).await
     }
 
-    /// Removes segments past retention and producers that were silent too long.
+    /// Removes segments past retention and producers that were silent too long; starts a flush if
+    /// a crash would leave much to scan. To be called every few minutes.
     pub async fn enforce_retention(&self, now_ms: i64) -> Result<RetentionOutcome, LogError> {
         retention::enforce(&self.0, now_ms).await
     }

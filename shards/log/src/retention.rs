@@ -18,8 +18,13 @@ use crate::core::{Core, State};
 use crate::error::LogError;
 use crate::files;
 use crate::indexes;
+use crate::keeper;
 use crate::names::{FileKind, deleted_path, file_path};
 use crate::segment::Segment;
+
+/// Bytes since the last flush that make another one worth its sync: what many slow partitions may
+/// each leave to be scanned after a crash.
+const WORTH_A_FLUSH: u64 = 1 << 20;
 
 /// What one round of retention did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +39,9 @@ pub(crate) async fn enforce(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOut
     let permit = core.upkeep.acquire(1).await;
     let outcome = enforce_held(core, now_ms).await;
     drop(permit);
+    if core.state.borrow().bytes_since_flush >= WORTH_A_FLUSH {
+        keeper::start_flush(core);
+    }
     outcome
 }
 

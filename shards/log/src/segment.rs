@@ -287,6 +287,9 @@ impl Segment {
         }
         let anchor = self.first_batch_from(self.tail.cached_from_after_eviction());
         self.tail.evict(anchor);
+        if self.full {
+            self.tail.forget_seed();
+        }
         true
     }
 

@@ -202,6 +202,11 @@ impl Tail {
         self.anchor = anchor;
     }
 
+    /// Nothing will be appended any more.
+    pub(crate) fn forget_seed(&mut self) {
+        self.seed = Vec::new();
+    }
+
     /// Gives up what was never written: the log is offline and nobody may read it.
     /// Returns the bytes of memory freed.
     pub(crate) fn drop_unwritten(&mut self, written: u32) -> usize {
