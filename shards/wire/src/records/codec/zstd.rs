@@ -48,6 +48,10 @@ pub(super) fn decompress(data: &[u8], limit: usize) -> Result<Vec<u8>, Fault> {
 /// Reads frame after frame with a bounded window.
 pub(super) struct Reader<'a> {
     inner: zstd::stream::read::Decoder<'static, &'a [u8]>,
+    /// What must come out, if every frame says so: the library's streams overlook a frame that ends
+    /// early with an empty block, and then the same bytes could not be decompressed whole.
+    declared: Option<u64>,
+    read: u64,
 }
 
 impl<'a> Reader<'a> {
@@ -58,11 +62,16 @@ impl<'a> Reader<'a> {
         }
         let mut inner = zstd::stream::read::Decoder::with_buffer(data).map_err(Fault::bad)?;
         inner.window_log_max(STREAM_WINDOW_LOG).map_err(Fault::bad)?;
-        Ok(Some(Reader { inner }))
+        Ok(Some(Reader { inner, declared: declared(data), read: 0 }))
     }
 
     pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
-        self.inner.read(out).map_err(Fault::bad)
+        let read = self.inner.read(out).map_err(Fault::bad)?;
+        self.read += read as u64;
+        if read == 0 && !out.is_empty() && self.declared.is_some_and(|size| size != self.read) {
+            return Err(Fault::bad("frame is shorter than it declares"));
+        }
+        Ok(read)
     }
 }
 
@@ -80,6 +89,17 @@ fn window(frame: &[u8]) -> Option<u64> {
     let window = rest.first()?;
     let base = 1u64 << (10 + (window >> 3));
     Some(base + base / 8 * u64::from(window & 7))
+}
+
+/// The sum of the frames' content sizes; `None` if one does not tell.
+fn declared(mut frames: &[u8]) -> Option<u64> {
+    let mut sum = 0u64;
+    while !frames.is_empty() {
+        sum = sum.checked_add(zstd_safe::get_frame_content_size(frames).ok()??)?;
+        let length = zstd_safe::find_frame_compressed_size(frames).ok()?;
+        frames = frames.get(length.max(1)..)?;
+    }
+    Some(sum)
 }
 
 fn is_too_small(code: usize) -> bool {
@@ -124,6 +144,23 @@ mod tests {
         assert_eq!(window(&streamed(22, b"abc")), Some(1 << 27));
         assert_eq!(window(&compress(None, &[1; 1000]).unwrap()), Some(1000));
         assert_eq!(window(b"nope"), None);
+    }
+
+    #[test]
+    fn a_frame_that_ends_before_its_size_is_refused_either_way() {
+        // Declares 4352 bytes, then one empty last block.
+        let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x00, 0x10, 0x01, 0x00, 0x00];
+        assert!(matches!(decompress(&frame, 1 << 20), Err(Fault::Bad(_))));
+        let mut decoder = Decoder::new(Codec::Zstd, &frame, 1 << 20).unwrap();
+        assert!(decoder.read(&mut [0; 8]).is_err());
+    }
+
+    #[test]
+    fn sizes_of_frames_add_up() {
+        let one = compress(None, &[1; 1000]).unwrap();
+        assert_eq!(declared(&one.repeat(3)), Some(3000));
+        assert_eq!(declared(&[one, streamed(3, b"abc")].concat()), None);
+        assert_eq!(declared(b""), Some(0));
     }
 
     #[test]
