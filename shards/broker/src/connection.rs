@@ -35,6 +35,8 @@ pub(crate) struct ConnectionState {
     pub outstanding: Cell<usize>,
     /// Since when the rest of a request has been awaited; the last byte of it counts.
     pub receiving: Cell<Option<Instant>>,
+    /// Since when replies have been on their way to a client that does not take them.
+    pub sending: Cell<Option<Instant>>,
 }
 
 /// A request taken in, with the memory it holds until its reply has left.
@@ -169,7 +171,10 @@ impl Outbox {
     async fn flush(&mut self) -> Result<(), Over> {
         if !self.pieces.is_empty() {
             let pieces = std::mem::take(&mut self.pieces);
-            if let Err(error) = self.state.stream.write_all(pieces).await {
+            self.state.sending.set(Some(self.state.last_active.get()));
+            let sent = self.state.stream.write_all(pieces).await;
+            self.state.sending.set(None);
+            if let Err(error) = sent {
                 debug!(peer = %self.state.peer, "client left before its replies: {error}");
                 return Err(Over);
             }

@@ -16,6 +16,9 @@ use crate::shard::Shard;
 
 /// How often idle connections are looked for.
 const IDLE_SWEEP: Duration = Duration::from_secs(5);
+/// Replies that a client has not taken after this time are dropped with the connection: they keep
+/// record bytes in memory.
+const UNREAD: Duration = Duration::from_secs(300);
 /// While a request waits for memory, a connection that sends nothing more of the request it has
 /// begun is closed after this time.
 const STALLED: Duration = Duration::from_secs(10);
@@ -92,6 +95,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, listener: TcpListener) {
             last_active: Cell::new(reactor::now()),
             outstanding: Cell::new(0),
             receiving: Cell::new(None),
+            sending: Cell::new(None),
         });
         let id = connections.insert(state.clone());
         let owner = shard.clone();
@@ -118,6 +122,11 @@ async fn close_idle(shard: Rc<Shard>) {
             let idle = now - state.last_active.get();
             if state.outstanding.get() == 0 && limit.is_some_and(|limit| idle >= limit) {
                 debug!(peer = %state.peer, "closing connection: idle for {idle:?}");
+                state.stream.shutdown();
+            }
+            let unread = state.sending.get().map(|since| now - since);
+            if unread.is_some_and(|unread| unread >= UNREAD) {
+                warn!(peer = %state.peer, "closing connection: it does not read its replies");
                 state.stream.shutdown();
             }
             let stalled = state.receiving.get().map(|since| now - since);

@@ -164,12 +164,17 @@ impl LocalPartitions {
         }
     }
 
-    /// Closes every log, a bounded number at a time. Returns the final checkpoint lines and
-    /// whether everything was closed cleanly.
-    pub async fn close_all(&self) -> (Vec<CheckpointEntry>, bool) {
+    /// Waits until no partition is opening any more.
+    pub async fn settled(&self) {
         while self.slots.borrow().values().any(|slot| matches!(slot, Slot::Opening)) {
             self.slot_changed().await;
         }
+    }
+
+    /// Closes every log, a bounded number at a time. Returns the final checkpoint lines and
+    /// whether everything was closed cleanly.
+    pub async fn close_all(&self) -> (Vec<CheckpointEntry>, bool) {
+        self.settled().await;
         let closing: Vec<_> = self.online();
         self.slots.borrow_mut().clear();
         let mut tasks = Vec::with_capacity(closing.len());

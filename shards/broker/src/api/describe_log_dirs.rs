@@ -23,6 +23,8 @@ pub(crate) async fn handle(request: Request) -> Handled {
     });
     drop(body);
     let shard = &request.shard;
+    // A partition that was just created has a size as soon as it is open.
+    shard.partitions.settled().await;
     let mut results = Vec::new();
     for (number, path) in shard.data_dirs().iter().enumerate() {
         let space = reactor::fs::space(path).await;

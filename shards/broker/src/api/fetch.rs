@@ -30,6 +30,9 @@ const TOPIC_ID_VERSION: i16 = 13;
 const LEADER_HINT_VERSION: i16 = 12;
 const NODE_ENDPOINTS_VERSION: i16 = 16;
 const READ_COMMITTED: i8 = 1;
+/// What one answer reads from the disk, the first whole batch aside: these bytes are not the cache's,
+/// and a client that asks for more than it takes must not fill the memory with them.
+const COLD_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// A fetch never waits longer than this, whatever the client asks.
 const WAIT_MS_MAX: i32 = 10 * 60 * 1000;
 
@@ -56,6 +59,22 @@ impl Planned {
             leader: None,
             plan: None,
             bytes: 0,
+        }
+    }
+}
+
+/// How much of an answer is spoken for.
+#[derive(Default)]
+struct Taken {
+    bytes: usize,
+    cold_bytes: usize,
+}
+
+impl Taken {
+    fn add(&mut self, planned: &Planned) {
+        self.bytes += planned.bytes;
+        if planned.plan.as_ref().is_some_and(|plan| !plan.is_cached()) {
+            self.cold_bytes += planned.bytes;
         }
     }
 }
@@ -183,18 +202,18 @@ impl Future for AnyOf {
 }
 
 fn plan(shard: &Rc<Shard>, wanted: &[Wanted], limits: Limits) -> Vec<Planned> {
-    let mut taken = 0;
+    let mut taken = Taken::default();
     wanted
         .iter()
         .map(|wanted| {
-            let planned = plan_partition(shard, wanted, limits, taken);
-            taken += planned.bytes;
+            let planned = plan_partition(shard, wanted, limits, &taken);
+            taken.add(&planned);
             planned
         })
         .collect()
 }
 
-fn plan_partition(shard: &Shard, wanted: &Wanted, limits: Limits, taken: usize) -> Planned {
+fn plan_partition(shard: &Shard, wanted: &Wanted, limits: Limits, taken: &Taken) -> Planned {
     let partition = match shard.partition(&wanted.topic, wanted.partition) {
         Ok(partition) => partition,
         Err(not_here) => {
@@ -224,11 +243,18 @@ fn plan_partition(shard: &Shard, wanted: &Wanted, limits: Limits, taken: usize) 
         Err(error) => return Planned::failed(error),
     }
     let upper = if limits.read_committed { last_stable_offset } else { high_watermark };
-    let room = limits.bytes_max.saturating_sub(taken).min(wanted.max_bytes.max(0) as usize);
-    if taken > 0 && room == 0 {
+    let room = limits.bytes_max.saturating_sub(taken.bytes).min(wanted.max_bytes.max(0) as usize);
+    let is_first = taken.bytes == 0;
+    if !is_first && room == 0 {
         return planned;
     }
-    match partition.log.plan_read(wanted.fetch_offset, upper, room, taken == 0) {
+    let read = |room| partition.log.plan_read(wanted.fetch_offset, upper, room, is_first);
+    let cold_room = COLD_BYTES_MAX.saturating_sub(taken.cold_bytes);
+    let plan = match read(room) {
+        Ok(plan) if !plan.is_cached() && plan.len_hint() > cold_room => read(cold_room),
+        plan => plan,
+    };
+    match plan {
         Ok(plan) => {
             planned.bytes = plan.len_hint();
             planned.plan = Some(plan);
