@@ -315,9 +315,11 @@ impl Opening {
             segment.full = true;
             segment.finish_times();
             if let Some(indexes) = &segment.indexes {
-                indexes::save(&self.dir, segment.base, indexes, 0, 0)
-                    .await
-                    .map_err(|error| self.fail("writing an index", error))?;
+                // Not written, they stay in memory: a full disk must not keep a log from opening.
+                if let Err(error) = indexes::save(&self.dir, segment.base, indexes, 0, 0).await {
+                    tracing::warn!(log = %self.name, segment = segment.base,
+                        "index not written: {error}");
+                }
                 self.report.indexes_rebuilt += 1;
             }
             segment.tail = Tail::after(0, Vec::new());

@@ -14,7 +14,7 @@ use std::time::Duration;
 use reactor::fs;
 
 use crate::checkpoints::{LOG_START_OFFSETS, encode_own_offset};
-use crate::core::{Core, State};
+use crate::core::{Core, LogState, State};
 use crate::error::LogError;
 use crate::files;
 use crate::indexes;
@@ -39,14 +39,21 @@ pub(crate) async fn enforce(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOut
     let permit = core.upkeep.acquire(1).await;
     let outcome = enforce_held(core, now_ms).await;
     drop(permit);
-    if core.state.borrow().bytes_since_flush >= WORTH_A_FLUSH {
+    let worth_a_flush = {
+        let state = core.state.borrow();
+        state.is_online() && state.bytes_since_flush >= WORTH_A_FLUSH
+    };
+    if worth_a_flush {
         keeper::start_flush(core);
     }
     outcome
 }
 
 async fn enforce_held(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, LogError> {
-    core.check_open()?;
+    // A full disk may have taken the log offline: retention is what makes room again.
+    if let LogState::Closed = core.state.borrow().phase {
+        return Err(LogError::Closed(core.name.clone()));
+    }
     let producers_expired = {
         let mut state = core.state.borrow_mut();
         let expiration_ms = state.config.producer_id_expiration_ms;
@@ -157,14 +164,20 @@ impl State {
         self.segments.iter().take(closed).take_while(|s| s.next_offset <= self.log_start).count()
     }
 
-    /// Takes the oldest `count` segments out of the log; the active one is rolled first.
-    fn detach_oldest(&mut self, count: usize, now_ms: i64) -> Vec<Segment> {
+    /// How many of the oldest segments may go if `count` should: none that is not wholly written,
+    /// and never the active one, which is rolled first if it should go too.
+    fn removable(&mut self, count: usize, now_ms: i64) -> usize {
         let written = self.segments.iter().take_while(|s| s.written == s.size).count();
-        let mut count = count.min(written);
-        if count == self.segments.len() && self.segments.back().is_some_and(|s| s.size > 0) {
+        let count = count.min(written);
+        let active_too = count == self.segments.len();
+        if active_too && self.is_online() && self.segments.back().is_some_and(|s| s.size > 0) {
             self.roll(now_ms);
         }
-        count = count.min(self.segments.len().saturating_sub(1));
+        count.min(self.segments.len().saturating_sub(1))
+    }
+
+    /// Takes the oldest `count` segments out of the log.
+    fn detach_oldest(&mut self, count: usize) -> Vec<Segment> {
         let gone: Vec<Segment> = self.segments.drain(..count).collect();
         if let Some(first) = self.segments.front() {
             self.log_start = self.log_start.max(first.base);
@@ -186,8 +199,9 @@ async fn remove_oldest(
     if count == 0 {
         return Ok((0, 0));
     }
-    let gone = core.state.borrow_mut().detach_oldest(count, now_ms);
+    let count = core.state.borrow_mut().removable(count, now_ms);
     keep_end(core).await?;
+    let gone = core.state.borrow_mut().detach_oldest(count);
     let bytes = gone.iter().map(|s| u64::from(s.size)).sum();
     let bases: Vec<i64> = gone.iter().map(|s| s.base).collect();
     drop(gone);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use common::*;
 use log::{AppendError, Log, LogConfig, LogState, OpenHint, Preallocate, SharedOptions};
 use reactor::fs;
-use reactor::sim::{Crash, Outcome, World};
+use reactor::sim::{Crash, Outcome, World, with_faults};
 
 const DIR: &str = "/data/sim-0";
 const PRODUCERS: i64 = 3;
@@ -397,4 +397,49 @@ fn a_failing_disk_takes_the_log_offline_and_loses_nothing_acknowledged() {
         let run = std::panic::catch_unwind(|| failing(seed));
         assert!(run.is_ok(), "seed {seed} failed; run it alone with CORELANE_SEED={seed}");
     }
+}
+
+#[test]
+fn a_full_disk_takes_a_log_offline_until_retention_made_room_and_it_is_opened_anew() {
+    let mut world = World::new(11);
+    world.faults().disk.capacity = Some(400_000);
+    let outcome = world.run(|| async {
+        let config = LogConfig {
+            segment_bytes: 50_000,
+            retention_bytes: 100_000,
+            file_delete_delay_ms: 10,
+            ..LogConfig::default()
+        };
+        let memory = shared(256 << 10);
+        let (log, _) = open(&memory, PathBuf::from(DIR), config.clone()).await;
+        let mut acked = 0;
+        for n in 0.. {
+            let Ok(appended) = log.append(&view(&batch(&[value(n, 5_000)], NOW_MS)), 0, NOW_MS)
+            else {
+                break;
+            };
+            if log.acknowledged(appended.last_offset + 1).await.is_err() {
+                break;
+            }
+            acked = n + 1;
+        }
+        assert!(acked > 50, "{acked}");
+        assert!(matches!(log.state(), LogState::Poisoned(_)));
+        assert_eq!(read_all(&log, 20_000).await.len() as u64, acked);
+        let outcome = log.enforce_retention(NOW_MS).await.unwrap();
+        assert!(outcome.segments_deleted > 2);
+        assert_eq!(read_all(&log, 20_000).await.last().unwrap().0 as u64, acked - 1);
+        reactor::sleep(Duration::from_secs(1)).await;
+        // The simulated disk gives the room of unlinked files back only after the run.
+        with_faults(|faults| faults.disk.capacity = None);
+        assert!(log.close().await.is_err());
+        let (log, recovered) = open(&memory, PathBuf::from(DIR), config).await;
+        assert_eq!(recovered.log_end_offset as u64, acked);
+        assert_eq!(log.log_start_offset(), outcome.log_start_offset);
+        let next = append(&log, &batch(&[value(1, 5_000)], NOW_MS)).await;
+        log.acknowledged(next.last_offset + 1).await.unwrap();
+        assert_eq!(next.base_offset as u64, acked);
+        log.close().await.unwrap();
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }
