@@ -265,3 +265,66 @@ fn put_length(out: &mut Vec<u8>, length: usize, misfit: &mut Option<&'static str
         Err(_) => *misfit = Some("a record is larger than 2 GiB"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::batch::BatchView;
+    use super::*;
+
+    fn times_and_offsets(bytes: &[u8]) -> Vec<(i64, i64)> {
+        let records = BatchView::parse(bytes).unwrap().records(1 << 20).unwrap();
+        records.iter().map(|record| record.unwrap()).map(|r| (r.timestamp, r.offset)).collect()
+    }
+
+    #[test]
+    fn holes_are_kept_and_the_reach_goes_beyond_the_last_record() {
+        let mut whole = BatchBuilder::new().base_offset(100);
+        for i in 0..6 {
+            whole.append(1_000 + i, Some(b"k"), None);
+        }
+        let whole = whole.build().unwrap();
+        let mut left = BatchBuilder::new().base_offset(100).codec(Codec::Zstd, Some(1)).reach(5);
+        for record in &BatchView::parse(&whole).unwrap().records(1 << 20).unwrap() {
+            let record = record.unwrap();
+            if record.offset % 3 == 0 {
+                left.append_record(i32::try_from(record.offset - 100).unwrap(), &record);
+            }
+        }
+        assert_eq!((left.len(), left.is_empty()), (2, false));
+        let left = left.build().unwrap();
+        assert_eq!(times_and_offsets(&left), [(1_002, 102), (1_005, 105)]);
+        let header = *BatchView::parse(&left).unwrap().header();
+        assert_eq!((header.record_count, header.last_offset()), (2, 105));
+        assert_eq!((header.base_timestamp, header.max_timestamp), (1_002, 1_005));
+    }
+
+    #[test]
+    fn timestamps_are_relative_to_a_delete_horizon() {
+        let mut batch = BatchBuilder::new().delete_horizon(5_000);
+        batch.append(1_000, Some(b"k"), None).append(9_000, Some(b"l"), None);
+        let bytes = batch.build().unwrap();
+        let header = *BatchView::parse(&bytes).unwrap().header();
+        assert!(header.attributes.has_delete_horizon());
+        assert_eq!(header.base_timestamp, 5_000);
+        assert_eq!(times_and_offsets(&bytes), [(1_000, 0), (9_000, 1)]);
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_not_built() {
+        let mut source = BatchBuilder::new();
+        source.append(0, None, Some(b"v"));
+        let source = source.build().unwrap();
+        let records = BatchView::parse(&source).unwrap().records(100).unwrap();
+        let record = records.iter().next().unwrap().unwrap();
+
+        let mut backwards = BatchBuilder::new();
+        backwards.append_record(4, &record).append_record(4, &record);
+        assert_eq!(backwards.build(), Err(BatchError::Build("its offsets do not grow")));
+        let mut short = BatchBuilder::new().reach(3);
+        short.append_record(4, &record);
+        assert!(short.build().is_err());
+        let mut full = BatchBuilder::new();
+        full.append(0, None, None);
+        assert_eq!(full.build_empty(9, 0), Err(BatchError::Build("it has records")));
+    }
+}
