@@ -81,7 +81,7 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
     let (log, boot) = load(&shard, registration).await?;
     let shards = shard.mesh.shards();
     let progress = Rc::new(Progress::new(shards));
-    let checkpoints = Rc::new(Checkpoints::default());
+    let checkpoints = Rc::new(Checkpoints::new());
     let (stopped_sender, stopped) = channel(shards.max(1));
     let ends = Ends {
         boot: None,
@@ -113,7 +113,7 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
         Either::Right(Err(source)) => return Err(BrokerError::Signals(source)),
     }
     spawn(end_at_once()).detach();
-    stop_all(&shard, accepting, controlling, stopped, checkpoints).await
+    stop_all(&shard, accepting, (controlling, &progress), stopped, checkpoints).await
 }
 
 /// A second signal comes from an operator who will not wait. What was acknowledged is safe, as after
@@ -230,7 +230,7 @@ async fn stop(shard: &Rc<Shard>, accepting: Task<()>) -> (Vec<CheckpointEntry>, 
 async fn stop_all(
     shard: &Rc<Shard>,
     accepting: Task<()>,
-    controlling: Task<MetadataLog>,
+    (controlling, progress): (Task<MetadataLog>, &Progress),
     mut stopped: Receiver<Stopped>,
     checkpoints: Rc<Checkpoints>,
 ) -> Result<(), BrokerError> {
@@ -242,7 +242,9 @@ async fn stop_all(
         checkpoints.note(number, entries);
         clean &= others_clean;
     }
-    checkpoints.write(shard.data_dirs()).await;
+    // A change that was under way waits for them no longer; what it changed is in the log.
+    progress.end();
+    clean &= checkpoints.write(shard.data_dirs()).await;
     // Closes the controller's queue, which ends it once what is in it is done.
     shard.controller.replace(None);
     controlling.await.close().await?;

@@ -81,6 +81,9 @@ async fn read_requests(
     let limit = shard.config().socket_request_max_bytes;
     let mut frames = FrameReader::new(state.clone(), limit, shard.request_budget.clone());
     while let Some(frame) = frames.next().await.map_err(ReadEnd::Frame)? {
+        if shard.is_stopping() {
+            return Err(ReadEnd::Close(Close::Stopping));
+        }
         state.last_active.set(reactor::now());
         state.outstanding.set(state.outstanding.get() + 1);
         let request = api::Request::parse(shard.clone(), frame.bytes);

@@ -50,6 +50,12 @@ impl Progress {
         self.changed.notify_all();
     }
 
+    /// The other shards have stopped and apply nothing any more: whoever waits for them is let go.
+    pub fn end(&self) {
+        self.applied.borrow_mut().fill(i64::MAX);
+        self.changed.notify_all();
+    }
+
     /// Resolves when every shard but the controller's own has applied up to the offset.
     pub async fn reached(&self, offset: i64) {
         let behind = || self.applied.borrow().iter().skip(1).any(|applied| *applied < offset);
@@ -153,5 +159,25 @@ impl Controller {
         changes::apply(&self.shard, &delta).await;
         self.progress.reached(last).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_under_way_ends_when_the_other_shards_have_stopped() {
+        let ran = reactor::sim::World::new(1).run(|| async {
+            let progress = Rc::new(Progress::new(3));
+            let waiting = progress.clone();
+            let change = reactor::spawn(async move { waiting.reached(7).await });
+            progress.note(1, 7);
+            reactor::yield_now().await;
+            assert!(!change.is_finished(), "shard 2 has not applied it");
+            progress.end();
+            change.await;
+        });
+        assert!(ran.finished().is_some());
     }
 }

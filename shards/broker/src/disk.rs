@@ -5,12 +5,13 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use log::checkpoints::{self, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS};
 use meta::Image;
 use reactor::fs;
+use reactor::sync::Semaphore;
 use tracing::warn;
+use wire::Uuid;
 
 use crate::BrokerError;
 use crate::mesh::{CheckpointEntry, FoundLog};
@@ -32,8 +33,15 @@ pub(crate) async fn survey(data_dirs: &[PathBuf]) -> Result<(Found, bool), Broke
         let in_dir = |source| BrokerError::DataDir { dir: data_dir.clone(), source };
         let clean = checkpoints::take_clean_shutdown(data_dir).await.map_err(in_dir)?;
         all_clean &= clean;
-        let recovery_points = offsets(data_dir, RECOVERY_POINTS).await;
-        let log_starts = offsets(data_dir, LOG_START_OFFSETS).await;
+        let (recovery_points, log_starts) = match clean {
+            true => (
+                offsets(data_dir, RECOVERY_POINTS).await,
+                offsets(data_dir, LOG_START_OFFSETS).await,
+            ),
+            // After a crash a line may be of a deleted topic whose name is in use again. What a
+            // log must not lose is in its own folder as well.
+            false => Default::default(),
+        };
         for entry in fs::read_dir(data_dir).await.map_err(in_dir)? {
             if !entry.is_dir || entry.name == metadata_log::DIR_NAME {
                 continue;
@@ -92,12 +100,32 @@ pub(crate) async fn set_strays_aside(data_dirs: &[PathBuf], found: &mut Found, i
             continue;
         }
         found.remove(&name);
-        let aside = data_dir.join(format!("{name}.{:016x}-stray", reactor::random_u64()));
-        match fs::rename(&dir, &aside).await {
-            Ok(()) => warn!("{name} belongs to no topic; set aside as {}", aside.display()),
+        match set_aside(&dir).await {
+            Ok(aside) => warn!("{name} belongs to no topic; set aside as {}", aside.display()),
             Err(error) => warn!("{name} belongs to no topic and could not be renamed: {error}"),
         }
     }
+}
+
+/// Sets aside what an earlier topic of the same name has left where a new partition is to be: its
+/// folder stays if it was offline when its topic was deleted.
+pub(crate) async fn set_foreign_aside(dir: &Path, topic_id: Uuid) -> std::io::Result<()> {
+    match checkpoints::read_partition_metadata(dir).await {
+        Ok(Some(id)) if id != topic_id => {
+            let aside = set_aside(dir).await?;
+            warn!("{} is of a deleted topic; set aside as {}", dir.display(), aside.display());
+            Ok(())
+        }
+        // Nothing there, or nothing that says whose it is.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+async fn set_aside(dir: &Path) -> std::io::Result<PathBuf> {
+    let name = dir.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let aside = dir.with_file_name(format!("{name}.{:016x}-stray", reactor::random_u64()));
+    fs::rename(dir, &aside).await?;
+    Ok(aside)
 }
 
 async fn is_stray(dir: &Path, name: &str, image: &Image) -> bool {
@@ -113,14 +141,15 @@ async fn is_stray(dir: &Path, name: &str, image: &Image) -> bool {
     }
 }
 
-/// Writes the three checkpoint files of every data directory.
-pub(crate) async fn write_checkpoints(data_dirs: &[PathBuf], entries: &[&CheckpointEntry]) {
+/// Writes the three checkpoint files of every data directory. Returns whether all are written.
+async fn write_checkpoints(data_dirs: &[PathBuf], entries: &[CheckpointEntry]) -> bool {
     type Pick = fn(&CheckpointEntry) -> i64;
     let files: [(&str, Pick); 3] = [
         (RECOVERY_POINTS, |entry| entry.recovery_point),
         (LOG_START_OFFSETS, |entry| entry.log_start_offset),
         (HIGH_WATERMARKS, |entry| entry.high_watermark),
     ];
+    let mut written = true;
     for (dir_number, data_dir) in data_dirs.iter().enumerate() {
         for (file, pick) in files {
             let lines = entries
@@ -129,9 +158,11 @@ pub(crate) async fn write_checkpoints(data_dirs: &[PathBuf], entries: &[&Checkpo
                 .map(|entry| (entry.topic.as_str(), entry.partition, pick(entry)));
             if let Err(error) = checkpoints::write_offsets(data_dir, file, lines).await {
                 warn!("could not write {file} in {}: {error}", data_dir.display());
+                written = false;
             }
         }
     }
+    written
 }
 
 /// Leaves the marker that nothing has to be recovered next time.
@@ -144,20 +175,26 @@ pub(crate) async fn mark_clean(data_dirs: &[PathBuf]) {
 }
 
 /// The last checkpoint lines of every shard.
-#[derive(Default)]
 pub(crate) struct Checkpoints {
     by_shard: RefCell<BTreeMap<usize, Vec<CheckpointEntry>>>,
+    /// One writer at a time: the newest lines must not be overtaken by older ones.
+    writing: Semaphore,
 }
 
 impl Checkpoints {
+    pub fn new() -> Self {
+        Checkpoints { by_shard: RefCell::default(), writing: Semaphore::new(1) }
+    }
+
     pub fn note(&self, shard: usize, entries: Vec<CheckpointEntry>) {
         self.by_shard.borrow_mut().insert(shard, entries);
     }
 
-    pub async fn write(self: &Rc<Self>, data_dirs: &[PathBuf]) {
+    /// Returns whether all files are written.
+    pub async fn write(&self, data_dirs: &[PathBuf]) -> bool {
+        let _alone = self.writing.acquire(1).await;
         let entries: Vec<CheckpointEntry> =
             self.by_shard.borrow().values().flatten().cloned().collect();
-        let lines: Vec<&CheckpointEntry> = entries.iter().collect();
-        write_checkpoints(data_dirs, &lines).await;
+        write_checkpoints(data_dirs, &entries).await
     }
 }

@@ -5,6 +5,8 @@
 //! mesh, with the messages of [`ShardMessage`] and nothing else. No file here names a socket, a
 //! file or a clock of the operating system: that is the reactor's business.
 
+#![forbid(unsafe_code)]
+
 mod api;
 mod background;
 mod boot;

@@ -15,8 +15,8 @@ use wire::Uuid;
 
 use crate::mesh::{CheckpointEntry, FoundLog};
 use crate::partition::Partition;
-use crate::settings;
 use crate::shard::Shard;
+use crate::{disk, settings};
 
 /// Keys are the broker's own, so a fixed hash is safe; it makes a simulated run repeatable.
 fn fixed_order() -> RandomState {
@@ -110,8 +110,14 @@ impl LocalPartitions {
         let shard = shard.clone();
         reactor::spawn(async move {
             let permit = shard.partitions.permits.acquire(1).await;
+            let known_at = shard.image().offset();
             let slot = match open(&shard, &assignment, dir_number).await {
-                Ok(partition) => Slot::Online(Rc::new(partition)),
+                Ok(partition) => {
+                    if shard.image().offset() != known_at {
+                        catch_up(&shard, &partition);
+                    }
+                    Slot::Online(Rc::new(partition))
+                }
                 Err(reason) => {
                     error!(
                         topic = %assignment.topic, partition = assignment.index,
@@ -223,6 +229,16 @@ async fn delete_log(log: Log) {
     }
 }
 
+/// Takes over what changed while the partition was opening: changes go to open partitions only.
+fn catch_up(shard: &Shard, partition: &Partition) {
+    partition.reconfigure(shard.topic_config(&partition.topic));
+    let image = shard.image();
+    let topic = image.topic_by_id(partition.topic_id);
+    if let Some(state) = topic.and_then(|topic| topic.partition(partition.index)) {
+        partition.become_leader(state.leader_epoch);
+    }
+}
+
 async fn open(
     shard: &Rc<Shard>,
     assignment: &Assignment,
@@ -232,6 +248,10 @@ async fn open(
         return Err(format!("data directory number {dir_number} is gone"));
     };
     let dir: PathBuf = data_dir.join(assignment.dir_name());
+    if assignment.found.is_none() {
+        let clear = disk::set_foreign_aside(&dir, assignment.topic_id).await;
+        clear.map_err(|error| format!("an older folder is in the way: {error}"))?;
+    }
     let config = shard.topic_config(&assignment.topic);
     let hint = match assignment.found {
         Some(found) => OpenHint {

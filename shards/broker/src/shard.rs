@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use log::LogShared;
 use meta::config::{BrokerConfig, Layers, StaticConfig, TopicConfig};
 use meta::controller::ProducerIdBlock;
 use meta::{Failure, Image, NodeId};
-use reactor::Mesh;
 use reactor::sync::{Notify, OneshotSender, oneshot};
+use reactor::{Instant, Mesh};
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use wire::{ErrorCode, Uuid};
 
@@ -28,6 +29,8 @@ use crate::settings::{self, PartitionLimits};
 
 /// The shard that runs the controller.
 pub(crate) const CONTROLLER_SHARD: usize = 0;
+/// A request waits so long for a partition that is opening: less than clients wait for the answer.
+pub(crate) const OPENING_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Where clients reach a shard node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,19 +253,24 @@ impl Shard {
         NotHere { leader, ..NotHere::because(ErrorCode::NotLeaderOrFollower) }
     }
 
-    /// Waits while the partition is opening.
-    pub async fn wait_until_open(&self, topic: &TopicRef, index: i32) {
+    /// Waits while the partition is opening, at most until the given time.
+    pub async fn wait_until_open(&self, topic: &TopicRef, index: i32, until: Instant) {
         while matches!(self.partition(topic, index), Err(not_here) if not_here.opening) {
-            self.partitions.slot_changed().await;
+            let changed = self.partitions.slot_changed();
+            if reactor::timeout(until - reactor::now(), changed).await.is_err() {
+                return;
+            }
         }
     }
 
+    /// The partition; one that is opening for long is answered as if it were led elsewhere, so that
+    /// the client asks again.
     pub async fn partition_when_open(
         &self,
         topic: &TopicRef,
         index: i32,
     ) -> Result<Rc<Partition>, NotHere> {
-        self.wait_until_open(topic, index).await;
+        self.wait_until_open(topic, index, reactor::now() + OPENING_WAIT_MAX).await;
         self.partition(topic, index)
     }
 

@@ -474,3 +474,31 @@ fn offsets_outside_the_log_are_refused() {
         assert_eq!((partition.error_code, partition.offset), (0, -1));
     });
 }
+
+/// Each frame alone is larger than what a shard of four gives to requests (16 MiB), and each is half
+/// there when the other one comes.
+#[test]
+fn requests_that_need_each_others_memory_are_answered_all_the_same() {
+    const SIZE: usize = 20 * 1024 * 1024;
+    with_broker(4, &[], |broker| async move {
+        let payload: &'static [u8] = vec![0; SIZE].leak();
+        let mut tasks = Vec::new();
+        for _ in 0..2 {
+            let address = broker.addresses[0];
+            tasks.push(reactor::spawn(async move {
+                let mut client = Client::connect(address).await.expect("connect");
+                let request = produce_request("nowhere", 0, payload, 1);
+                client.send(ApiKey::Produce, 9, &request).await.expect("send");
+                let bytes = client.receive().await.expect("an answer");
+                let mut reader = Reader::new(&bytes);
+                frame::decode_response_header(&mut reader, ApiKey::Produce, 9).expect("header");
+                let answer = ProduceResponse::decode(&mut reader, 9).expect("body");
+                let topic = answer.responses.first().expect("topic");
+                topic.partition_responses.first().expect("partition").error_code
+            }));
+        }
+        for task in tasks {
+            assert_eq!(task.await, ErrorCode::UnknownTopicOrPartition.code());
+        }
+    });
+}

@@ -3,6 +3,8 @@
 //! Lives on one shard. The files are Kafka's (see `docs/format.md`); the README of this crate
 //! tells the life of an append, of a read and of a recovery.
 
+#![forbid(unsafe_code)]
+
 mod append;
 mod appender;
 mod budget;

@@ -74,7 +74,7 @@ pub(crate) async fn handle_incremental(request: Request) -> Handled {
         .into_iter()
         .zip(parsed)
         .map(|((resource_type, resource_name), parsed)| {
-            let outcome = parsed.and_then(|_| outcomes.next().unwrap_or(Ok(())));
+            let outcome = parsed.and_then(|_| outcomes.next().unwrap_or_else(unanswered));
             let (error_code, error_message) = code_and_message(outcome);
             Altered {
                 error_code,
@@ -106,6 +106,12 @@ fn to_alter(resource: AlterConfigsResource<'_>) -> Result<IncrementalAlter, Fail
         resource_name: resource.resource_name.into_owned(),
         ops,
     })
+}
+
+/// The controller answers every resource; one without an answer was not changed.
+fn unanswered() -> Outcome<()> {
+    let message = "the controller has not answered for this resource";
+    Err(Failure::new(ErrorCode::UnknownServerError, message))
 }
 
 fn names<'a>(resources: impl Iterator<Item = (i8, &'a str)>) -> Vec<(i8, String)> {

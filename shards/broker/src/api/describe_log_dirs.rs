@@ -10,6 +10,7 @@ use wire::messages::describe_log_dirs_response::{
 
 use super::{Request, owned};
 use crate::reply::Handled;
+use crate::shard::OPENING_WAIT_MAX;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: DescribeLogDirsRequest<'_> = request.body()?;
@@ -23,8 +24,9 @@ pub(crate) async fn handle(request: Request) -> Handled {
     });
     drop(body);
     let shard = &request.shard;
-    // A partition that was just created has a size as soon as it is open.
-    shard.partitions.settled().await;
+    // A partition that was just created has a size as soon as it is open; one that takes longer is
+    // left out.
+    let _ = reactor::timeout(OPENING_WAIT_MAX, shard.partitions.settled()).await;
     let mut results = Vec::new();
     for (number, path) in shard.data_dirs().iter().enumerate() {
         let space = reactor::fs::space(path).await;

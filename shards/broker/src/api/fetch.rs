@@ -23,7 +23,7 @@ use super::{Request, owned};
 use crate::fetch_session::{self, Context, Told, TopicRef, Wanted};
 use crate::partition::Partition;
 use crate::reply::Handled;
-use crate::shard::Shard;
+use crate::shard::{OPENING_WAIT_MAX, Shard};
 
 /// From this version on topics are named by id (KIP-516).
 const TOPIC_ID_VERSION: i16 = 13;
@@ -101,8 +101,9 @@ pub(crate) async fn handle(request: Request) -> Handled {
     };
     let wait = Duration::from_millis(body.max_wait_ms.clamp(0, WAIT_MS_MAX) as u64);
     drop(body);
+    let until = reactor::now() + OPENING_WAIT_MAX;
     for partition in &wanted {
-        shard.wait_until_open(&partition.topic, partition.partition).await;
+        shard.wait_until_open(&partition.topic, partition.partition, until).await;
     }
     let planned = plan_or_wait(&shard, &wanted, limits, wait).await;
     answer(&request, context, &wanted, planned, limits).await

@@ -1,6 +1,7 @@
 //! Metadata (3): the shard nodes, and which of them leads each partition. Creates a topic that a
 //! client asks for by name where both the client and the broker allow it.
 
+use ahash::AHashMap;
 use wire::messages::metadata_request::MetadataRequest;
 use wire::messages::metadata_response::{
     MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
@@ -41,8 +42,11 @@ pub(crate) async fn handle(request: Request) -> Handled {
         every_topic(shard)
     } else {
         let asked = asked.unwrap_or_default();
-        let created = if may_create { create_missing(shard, &asked).await } else { Vec::new() };
-        asked.iter().map(|one| named_topic(shard, &request, one, &created)).collect()
+        let not_created = match may_create {
+            true => create_missing(shard, &asked).await,
+            false => AHashMap::new(),
+        };
+        asked.iter().map(|one| named_topic(shard, &request, one, &not_created)).collect()
     };
     let brokers: Vec<MetadataResponseBroker<'_>> = shard
         .endpoints()
@@ -72,7 +76,7 @@ fn named_topic(
     shard: &Shard,
     request: &Request,
     asked: &Asked,
-    created: &[(String, ErrorCode)],
+    not_created: &AHashMap<String, ErrorCode>,
 ) -> MetadataResponseTopic<'static> {
     let image = shard.image();
     let mut missing = MetadataResponseTopic::default();
@@ -81,7 +85,7 @@ fn named_topic(
             if let Some(topic) = image.topic_by_name(name) {
                 return described(shard, topic);
             }
-            let failed = created.iter().find(|(topic, _)| topic == name).map(|(_, error)| *error);
+            let failed = not_created.get(name).copied();
             let error = failed.unwrap_or(match meta::controller::topic_name_problem(name) {
                 None => ErrorCode::UnknownTopicOrPartition,
                 Some(_) => ErrorCode::InvalidTopicException,
@@ -103,9 +107,9 @@ fn named_topic(
 
 /// Creates the named topics that do not exist, with the broker's defaults. Returns what could not
 /// be created and why.
-async fn create_missing(shard: &Shard, asked: &[Asked]) -> Vec<(String, ErrorCode)> {
+async fn create_missing(shard: &Shard, asked: &[Asked]) -> AHashMap<String, ErrorCode> {
     if !shard.config().auto_create_topics {
-        return Vec::new();
+        return AHashMap::new();
     }
     let missing: Vec<String> = {
         let image = shard.image();
@@ -118,7 +122,7 @@ async fn create_missing(shard: &Shard, asked: &[Asked]) -> Vec<(String, ErrorCod
             .collect()
     };
     if missing.is_empty() {
-        return Vec::new();
+        return AHashMap::new();
     }
     let request = ControlRequest::AutoCreate { names: missing.clone() };
     match shard.control(request).await.created() {

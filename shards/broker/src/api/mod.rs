@@ -108,7 +108,6 @@ impl Request {
         let unsupported = Close::Unsupported { api_key, api_version: version };
         let Some(api) = ApiKey::from_code(api_key) else { return Err(unsupported) };
         let Some(support) = support(api) else { return Err(unsupported) };
-        // Versions under the floor of an advertised range are refused by the handler itself.
         let version_is_supported = (support.min..=support.max).contains(&version);
         if !version_is_supported && api != ApiKey::ApiVersions {
             return Err(unsupported);
@@ -141,6 +140,7 @@ impl Request {
         if records.is_empty() {
             return Ok(Reply::Send(smallvec![rest]));
         }
+        assert_eq!(output.splices.len(), records.len(), "one place in the response a field");
         let mut pieces: SmallVec<[Bytes; 4]> = SmallVec::new();
         let mut taken = 0;
         for (splice, records) in output.splices.iter().zip(records) {

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use ahash::AHashSet;
 use log::AppendError;
 use smallvec::SmallVec;
 use wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
@@ -29,6 +30,9 @@ use crate::shard::NotHere;
 const LEADER_HINT_VERSION: i16 = 10;
 /// From this version on topics are named by id (KIP-516).
 const TOPIC_ID_VERSION: i16 = 13;
+/// A topic's list of partitions up to this long is searched for repetitions; for a longer one a set
+/// is made, or a hostile request would cost the square of its length.
+const SEARCHED_MAX: usize = 32;
 
 /// What became of one partition of the request.
 struct Outcome {
@@ -115,8 +119,12 @@ pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
     for topic in body.topic_data.iter() {
         let topic_ref = topic_ref(&topic, request.version);
         let first = outcomes.len();
+        let mut seen = (topic.partition_data.len() > SEARCHED_MAX).then(AHashSet::new);
         for data in topic.partition_data.iter() {
-            let repeated = outcomes.iter().skip(first).any(|o| o.partition == data.index);
+            let repeated = match &mut seen {
+                Some(seen) => !seen.insert(data.index),
+                None => outcomes.iter().skip(first).any(|o| o.partition == data.index),
+            };
             let result = if !acks_are_known {
                 Err(Refused::code(ErrorCode::InvalidRequiredAcks))
             } else if body.transactional_id.is_some() {

@@ -1,5 +1,6 @@
 //! More partitions for existing topics.
 
+use ahash::AHashSet;
 use wire::ErrorCode;
 
 use super::placement::Placer;
@@ -32,8 +33,9 @@ impl Controller<'_> {
         let mut placer = Placer::new(self.image, entropy);
         let mut records: Vec<MetadataRecord> = Vec::new();
         let mut outcome: Vec<(String, Outcome<()>)> = Vec::new();
+        let mut answered = AHashSet::new();
         for request in requests {
-            if outcome.iter().any(|(topic, _)| *topic == request.topic) {
+            if !answered.insert(request.topic.as_str()) {
                 continue;
             }
             let added = if twice.contains(request.topic.as_str()) {

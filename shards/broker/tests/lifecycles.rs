@@ -1,0 +1,127 @@
+//! Topics that come and go, in the simulator: what one of them leaves behind is not another's.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use reactor::sim::World;
+use support::{BASE_PORT, Client, Shards, batch, start_shards, values};
+use wire::ApiKey;
+use wire::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
+};
+use wire::messages::delete_records_response::DeleteRecordsResponse;
+use wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
+use wire::messages::delete_topics_response::DeleteTopicsResponse;
+use wire::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
+use wire::messages::incremental_alter_configs_response::IncrementalAlterConfigsResponse;
+
+response!(DeleteRecords, DeleteRecordsResponse, borrows);
+response!(DeleteTopics, DeleteTopicsResponse, borrows);
+response!(Altered, IncrementalAlterConfigsResponse, borrows);
+
+const DATA_DIR: &str = "/data";
+const TOPIC: &str = "again";
+const OFTEN: &str = "log.flush.offset.checkpoint.interval.ms=1000";
+
+async fn broker() -> (Shards, Client) {
+    let dir = Path::new(DATA_DIR);
+    reactor::fs::create_dir_all(dir).await.expect("the disk works");
+    let mut shards = start_shards(1, BASE_PORT, DATA_DIR, &[OFTEN]);
+    shards.ready().await;
+    let client = Client::connect(shards.addresses[0]).await.expect("connect");
+    (shards, client)
+}
+
+async fn produce(client: &mut Client, partition: i32, value: &[u8]) -> (i16, i64) {
+    let bytes = batch(&[value], reactor::wall_clock_ms());
+    client.produce(TOPIC, partition, &bytes).await.expect("produce")
+}
+
+async fn delete_records(client: &mut Client, offset: i64) {
+    let partition = DeleteRecordsPartition { partition_index: 0, offset };
+    let topic = DeleteRecordsTopic { name: TOPIC.into(), partitions: vec![partition].into() };
+    let request = DeleteRecordsRequest { topics: vec![topic].into(), timeout_ms: 30_000 };
+    let answer = client.call::<_, DeleteRecords>(ApiKey::DeleteRecords, 2, &request).await;
+    let topics = answer.expect("delete records").topics;
+    let partition = topics.first().unwrap().partitions.first().unwrap();
+    assert_eq!((partition.error_code, partition.low_watermark), (0, offset));
+}
+
+async fn delete_topic(client: &mut Client) {
+    let topic = DeleteTopicState { name: Some(TOPIC.into()), ..Default::default() };
+    let request = DeleteTopicsRequest {
+        topics: vec![topic].into(),
+        timeout_ms: 30_000,
+        ..Default::default()
+    };
+    let answer = client.call::<_, DeleteTopics>(ApiKey::DeleteTopics, 6, &request).await;
+    assert_eq!(answer.expect("delete").responses.first().unwrap().error_code, 0);
+}
+
+/// The checkpoint files still have the lines of the first topic when the process is killed.
+#[test]
+fn a_topic_made_again_keeps_its_records_whatever_the_checkpoints_say_of_the_old_one() {
+    let mut world = World::new(11);
+    let ran = world.run(|| async {
+        let (_shards, mut client) = broker().await;
+        assert_eq!(client.create_topic(TOPIC, 1, &[]).await.expect("create"), 0);
+        for _ in 0..20 {
+            assert_eq!(produce(&mut client, 0, b"old").await.0, 0);
+        }
+        delete_records(&mut client, 15).await;
+        reactor::sleep(Duration::from_millis(1500)).await;
+        let file = Path::new(DATA_DIR).join("log-start-offset-checkpoint");
+        let lines = reactor::fs::read(&file).await.expect("written by now");
+        let lines = String::from_utf8(lines).unwrap();
+        assert!(lines.contains("again 0 15"), "{lines}");
+        delete_topic(&mut client).await;
+        assert_eq!(client.create_topic(TOPIC, 1, &[]).await.expect("create again"), 0);
+        for number in 0..3 {
+            assert_eq!(produce(&mut client, 0, b"new").await, (0, number));
+        }
+    });
+    ran.finished().expect("the first run ends by itself");
+    let found = world.run(|| async {
+        let (_shards, mut client) = broker().await;
+        let (error, end, bytes) = client.fetch(TOPIC, 0, 0, 0).await.expect("fetch");
+        (error, end, values(&bytes).len())
+    });
+    assert_eq!(found.finished(), Some((0, 3, 3)));
+}
+
+#[test]
+fn a_setting_changed_while_partitions_are_opening_reaches_them_all() {
+    const PARTITIONS: i32 = 100;
+    let ran = World::new(12).run(|| async {
+        let (_shards, mut client) = broker().await;
+        assert_eq!(client.create_topic(TOPIC, PARTITIONS, &[]).await.expect("create"), 0);
+        let config = AlterableConfig {
+            name: "max.message.bytes".into(),
+            config_operation: 0,
+            value: Some("100".into()),
+        };
+        let resource = AlterConfigsResource {
+            resource_type: 2,
+            resource_name: TOPIC.into(),
+            configs: vec![config].into(),
+        };
+        let request = IncrementalAlterConfigsRequest {
+            resources: vec![resource].into(),
+            validate_only: false,
+        };
+        let api = ApiKey::IncrementalAlterConfigs;
+        let answer = client.call::<_, Altered>(api, 1, &request).await.expect("alter");
+        assert_eq!(answer.responses.first().unwrap().error_code, 0);
+        for partition in 0..PARTITIONS {
+            let (error, _) = produce(&mut client, partition, &[b'x'; 200]).await;
+            assert_eq!(error, wire::ErrorCode::MessageTooLarge.code(), "partition {partition}");
+        }
+    });
+    ran.finished().expect("nothing crashes");
+}
