@@ -131,20 +131,24 @@ pub(crate) async fn for_reading(core: &Rc<Core>, base: i64) -> Result<File, LogE
     Ok(file)
 }
 
-/// Writes a small file whose loss or damage in a power cut costs time, not data: unsynced.
-pub(crate) async fn write_small(path: &Path, bytes: Vec<u8>) -> io::Result<()> {
+/// Writes a small file. Unsynced, a power cut may lose or damage it: for what costs time then, not
+/// data.
+pub(crate) async fn write_small(path: &Path, bytes: Vec<u8>, synced: bool) -> io::Result<()> {
     let options =
         OpenOptions { write: true, create: true, truncate: true, ..OpenOptions::default() };
     let file = File::open(path, options).await?;
     file.write_at(smallvec![WriteBuf::Bytes(Bytes::from(bytes))], 0, Durability::Written).await?;
+    if synced {
+        file.sync_data().await?;
+    }
     file.close().await
 }
 
-/// The same, so that a crash of the process leaves the old bytes or the new ones.
+/// Writes a small file, unsynced, so that a crash of the process leaves the old bytes or the new.
 pub(crate) async fn replace_small(path: &Path, bytes: Vec<u8>) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(TMP_SUFFIX);
-    write_small(Path::new(&beside), bytes).await?;
+    write_small(Path::new(&beside), bytes, false).await?;
     fs::rename(Path::new(&beside), path).await
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Owns: the way of both indexes of a segment between memory and disk. An index is a help, never
 //! the truth: whatever is missing or damaged is made anew from the segment, and a failure to write
-//! one costs a warning. Nothing is synced here: a power cut leaves files that fail their check.
+//! one costs a warning. Those of full segments are synced: half a file would pass for a whole one. A
+//! segment that is still written is walked from its last entry on whenever it is opened.
 
 use std::io;
 use std::path::Path;
@@ -153,7 +154,7 @@ async fn rebuild(core: &Rc<Core>, base: i64, size: u32) -> Result<Rc<Indexes>, L
 }
 
 async fn save_all(core: &Rc<Core>, base: i64, indexes: &Indexes) {
-    if let Err(error) = save(&core.dir(), base, indexes, 0, 0).await {
+    if let Err(error) = save(&core.dir(), base, indexes, 0, 0, true).await {
         tracing::warn!(log = %core.name, segment = base, "index not written: {error}");
     }
 }
@@ -165,16 +166,17 @@ pub(crate) async fn save(
     indexes: &Indexes,
     saved_offsets: usize,
     saved_times: usize,
+    synced: bool,
 ) -> io::Result<()> {
     let offsets = indexes.offsets.encode_from(saved_offsets);
     let at = saved_offsets * index::ENTRY_BYTES;
-    extend(&file_path(dir, FileKind::OffsetIndex, base), at, offsets).await?;
+    extend(&file_path(dir, FileKind::OffsetIndex, base), at, offsets, synced).await?;
     let times = indexes.times.encode_from(saved_times);
     let at = saved_times * time_index::ENTRY_BYTES;
-    extend(&file_path(dir, FileKind::TimeIndex, base), at, times).await
+    extend(&file_path(dir, FileKind::TimeIndex, base), at, times, synced).await
 }
 
-async fn extend(path: &Path, at: usize, bytes: Vec<u8>) -> io::Result<()> {
+async fn extend(path: &Path, at: usize, bytes: Vec<u8>, synced: bool) -> io::Result<()> {
     if at > 0 && bytes.is_empty() {
         return Ok(());
     }
@@ -185,6 +187,9 @@ async fn extend(path: &Path, at: usize, bytes: Vec<u8>) -> io::Result<()> {
     if !bytes.is_empty() {
         let bufs = smallvec![WriteBuf::Bytes(Bytes::from(bytes))];
         file.write_at(bufs, at as u64, Durability::Written).await?;
+    }
+    if synced {
+        file.sync_data().await?;
     }
     file.close().await
 }

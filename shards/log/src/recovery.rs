@@ -316,7 +316,9 @@ impl Opening {
             segment.finish_times();
             if let Some(indexes) = &segment.indexes {
                 // Not written, they stay in memory: a full disk must not keep a log from opening.
-                if let Err(error) = indexes::save(&self.dir, segment.base, indexes, 0, 0).await {
+                if let Err(error) =
+                    indexes::save(&self.dir, segment.base, indexes, 0, 0, true).await
+                {
                     tracing::warn!(log = %self.name, segment = segment.base,
                         "index not written: {error}");
                 }

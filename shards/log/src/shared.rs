@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
+use reactor::sync::{Permit, Semaphore};
+
 use crate::budget::Budget;
 use crate::core::Core;
 
@@ -27,6 +29,9 @@ impl Default for SharedOptions {
     }
 }
 
+/// Background flushes of one shard that may run at the same time.
+const FLUSHES_AT_ONCE: usize = 2;
+
 /// Per shard.
 #[derive(Clone)]
 pub struct LogShared(Rc<Inner>);
@@ -34,6 +39,8 @@ pub struct LogShared(Rc<Inner>);
 struct Inner {
     options: SharedOptions,
     budget: Rc<Budget>,
+    /// Flushes in the background take turns, or a round of retention would start a thousand.
+    flushes: Semaphore,
     /// Sealed segments whose file or indexes are held in memory, oldest first.
     warm: RefCell<VecDeque<Warm>>,
 }
@@ -48,7 +55,8 @@ struct Warm {
 impl LogShared {
     pub fn new(options: SharedOptions) -> Self {
         let budget = Budget::new(options.cache_bytes);
-        LogShared(Rc::new(Inner { options, budget, warm: RefCell::default() }))
+        let flushes = Semaphore::new(FLUSHES_AT_ONCE);
+        LogShared(Rc::new(Inner { options, budget, flushes, warm: RefCell::default() }))
     }
 
     /// Bytes held for tails now.
@@ -67,6 +75,10 @@ impl LogShared {
 
     pub(crate) fn budget(&self) -> &Rc<Budget> {
         &self.0.budget
+    }
+
+    pub(crate) async fn flush_turn(&self) -> Permit {
+        self.0.flushes.acquire(1).await
     }
 
     /// Notes that a sealed segment was warmed up and lets older ones go while a bound is passed.
