@@ -11,6 +11,7 @@ use std::rc::{Rc, Weak};
 
 use reactor::sync::{Notify, Semaphore};
 
+use crate::ahead::Ahead;
 use crate::budget::Evict;
 use crate::config::{LogConfig, Promise};
 use crate::epochs::LeaderEpochs;
@@ -75,6 +76,7 @@ pub(crate) struct State {
     pub(crate) marks: VecDeque<Mark>,
     bookmarks: [Option<Bookmark>; BOOKMARKS],
     next_bookmark: usize,
+    pub(crate) ahead: Option<Ahead>,
     /// Capacity of the chunk allocated last.
     pub(crate) chunk_bytes: usize,
     pub(crate) appender_runs: bool,
@@ -229,6 +231,7 @@ impl State {
             marks: VecDeque::new(),
             bookmarks: [None; BOOKMARKS],
             next_bookmark: 0,
+            ahead: None,
             chunk_bytes: 0,
             appender_runs: false,
             keeper_runs: false,

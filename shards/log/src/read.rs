@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use wire::records::BatchHeader;
 use wire::records::header::HEADER_BYTES;
 
+use crate::ahead;
 use crate::core::{Bookmark, Core, State};
 use crate::error::{LogError, ReadError};
 use crate::files;
@@ -239,6 +240,11 @@ impl ColdRead {
     }
 
     async fn search(&self, file: &reactor::File, mut window: Window) -> Result<Searched, LogError> {
+        if let Some((window, buf)) = ahead::take(&self.core, self.segment, window.start).await
+            && let Picked::Range(from, to, next) = self.pick(&buf, &window)
+        {
+            return Ok(Searched::Found(self.finish(buf, from, to, &window, next)));
+        }
         loop {
             let buf = window.read(&self.core, file).await?;
             match self.pick(&buf, &window) {
@@ -342,6 +348,10 @@ impl ColdRead {
             segment: self.segment,
             position,
         });
+        if self.bookmark.is_some() {
+            let bytes = self.max_bytes.min(LONGEST_READ) + SEARCH_BYTES;
+            ahead::start(&self.core, self.segment, position, bytes);
+        }
         buf.set_len(to);
         vec![buf.freeze().slice(from..to)]
     }
@@ -353,13 +363,14 @@ impl ColdRead {
 }
 
 /// A stretch of a file that starts at a batch and is read block by block.
-struct Window {
-    start: u32,
-    bytes: usize,
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) start: u32,
+    pub(crate) bytes: usize,
     /// No byte from here on counts.
-    limit: u32,
+    pub(crate) limit: u32,
     /// That a batch starts at `start` is known from the index alone.
-    by_index: bool,
+    pub(crate) by_index: bool,
 }
 
 impl Window {
@@ -367,7 +378,11 @@ impl Window {
         (self.start - block_floor(self.start)) as usize
     }
 
-    async fn read(&self, core: &Rc<Core>, file: &reactor::File) -> Result<AlignedBuf, LogError> {
+    pub(crate) async fn read(
+        &self,
+        core: &Rc<Core>,
+        file: &reactor::File,
+    ) -> Result<AlignedBuf, LogError> {
         let end = (u64::from(self.start) + self.bytes as u64).min(u64::from(self.limit)) as u32;
         let from = block_floor(self.start);
         let buf = AlignedBuf::with_capacity((block_ceiling(end.max(from + 1)) - from) as usize);

@@ -3,12 +3,13 @@
 //! Owns: the memory budget for tails, and the bounds on open files and loaded indexes of sealed
 //! segments. Lives on one shard; `Clone` shares it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use reactor::sync::{Permit, Semaphore};
 
+use crate::ahead::WINDOWS;
 use crate::budget::Budget;
 use crate::core::Core;
 
@@ -39,6 +40,9 @@ pub struct LogShared(Rc<Inner>);
 struct Inner {
     options: SharedOptions,
     budget: Rc<Budget>,
+    /// Logs that read ahead, oldest first, each with its number.
+    ahead: RefCell<VecDeque<(u64, Weak<Core>)>>,
+    next_ahead: Cell<u64>,
     /// Flushes in the background take turns, or a round of retention would start a thousand.
     flushes: Semaphore,
     /// Sealed segments whose file or indexes are held in memory, oldest first.
@@ -56,7 +60,14 @@ impl LogShared {
     pub fn new(options: SharedOptions) -> Self {
         let budget = Budget::new(options.cache_bytes);
         let flushes = Semaphore::new(FLUSHES_AT_ONCE);
-        LogShared(Rc::new(Inner { options, budget, flushes, warm: RefCell::default() }))
+        LogShared(Rc::new(Inner {
+            options,
+            budget,
+            ahead: RefCell::default(),
+            next_ahead: Cell::new(0),
+            flushes,
+            warm: RefCell::default(),
+        }))
     }
 
     /// Bytes held for tails now.
@@ -79,6 +90,24 @@ impl LogShared {
 
     pub(crate) async fn flush_turn(&self) -> Permit {
         self.0.flushes.acquire(1).await
+    }
+
+    /// Numbers a window that is about to be read ahead; the oldest go while there are too many.
+    pub(crate) fn note_ahead(&self, log: Weak<Core>) -> u64 {
+        let number = self.0.next_ahead.get();
+        self.0.next_ahead.set(number + 1);
+        let mut ahead = self.0.ahead.borrow_mut();
+        ahead.push_back((number, log));
+        let mut gone = Vec::new();
+        while ahead.len() > WINDOWS {
+            let Some((oldest, log)) = ahead.pop_front() else { break };
+            let Some(core) = log.upgrade() else { continue };
+            let Ok(mut state) = core.state.try_borrow_mut() else { continue };
+            gone.push(state.ahead.take_if(|ahead| ahead.number == oldest));
+        }
+        drop(ahead);
+        drop(gone);
+        number
     }
 
     /// Notes that a sealed segment was warmed up and lets older ones go while a bound is passed.

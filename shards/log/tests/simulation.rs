@@ -16,7 +16,7 @@ use std::time::Duration;
 use common::*;
 use log::{AppendError, Log, LogConfig, LogState, OpenHint, Preallocate, SharedOptions};
 use reactor::fs;
-use reactor::sim::{Crash, Outcome, World, with_faults};
+use reactor::sim::{Crash, Delay, Outcome, World, with_faults};
 
 const DIR: &str = "/data/sim-0";
 const PRODUCERS: i64 = 3;
@@ -439,6 +439,37 @@ fn a_full_disk_takes_a_log_offline_until_retention_made_room_and_it_is_opened_an
         let next = append(&log, &batch(&[value(1, 5_000)], NOW_MS)).await;
         log.acknowledged(next.last_offset + 1).await.unwrap();
         assert_eq!(next.base_offset as u64, acked);
+        log.close().await.unwrap();
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+#[test]
+fn a_reader_that_goes_on_in_order_does_not_wait_for_the_disk() {
+    let mut world = World::new(12);
+    world.faults().disk.latency = Delay::exactly(Duration::from_millis(1));
+    let outcome = world.run(|| async {
+        let memory = shared(32 << 10);
+        let (log, _) = open(&memory, PathBuf::from(DIR), LogConfig::default()).await;
+        for n in 0..300 {
+            append(&log, &batch(&[value(n, 10_000)], NOW_MS)).await;
+        }
+        log.acknowledged(300).await.unwrap();
+        let (mut next, mut waited) = (0, Vec::new());
+        while next < 250 {
+            let plan = log.plan_read(next, i64::MAX, 64 << 10, true).unwrap();
+            assert!(!plan.is_cached());
+            let start = reactor::now();
+            let bytes = plan.execute().await.unwrap().concat();
+            waited.push(reactor::now() - start);
+            for batch in wire::records::batches(&bytes) {
+                next = batch.unwrap().header().next_offset();
+            }
+            reactor::sleep(Duration::from_millis(5)).await;
+        }
+        // The first read finds its place, the second shows that it goes on in order.
+        assert!(waited[0] >= Duration::from_millis(1) && waited[1] >= Duration::from_millis(1));
+        assert!(waited[2..].iter().all(|wait| *wait < Duration::from_millis(1)), "{waited:?}");
         log.close().await.unwrap();
     });
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
