@@ -60,11 +60,20 @@ pub struct BrokerOptions {
     pub flags: Vec<String>,
     /// The Corelane binary, if not this repository's own.
     pub binary: Option<PathBuf>,
+    /// Java options of the Apache Kafka broker, in place of the harness's own small heap.
+    pub java: Option<Vec<String>>,
 }
 
 impl BrokerOptions {
     pub fn new(target: Target) -> Self {
-        Self { target, shards: 4, settings: Vec::new(), flags: Vec::new(), binary: None }
+        Self {
+            target,
+            shards: 4,
+            settings: Vec::new(),
+            flags: Vec::new(),
+            binary: None,
+            java: None,
+        }
     }
 
     #[must_use]
@@ -80,6 +89,8 @@ pub struct Broker {
     folder: tempfile::TempDir,
     port: u16,
     child: Option<Child>,
+    /// What Corelane says on stdout once it serves.
+    said_ready: Arc<AtomicBool>,
 }
 
 impl Broker {
@@ -87,17 +98,28 @@ impl Broker {
     pub fn start_new(options: BrokerOptions) -> Result<Self> {
         let port = free_ports(options.target.ports(options.shards))?;
         let folder = temporary_folder("broker-")?;
-        let mut broker = Self { options, folder, port, child: None };
+        let said_ready = Arc::default();
+        let mut broker = Self { options, folder, port, child: None, said_ready };
         broker.start()?;
         Ok(broker)
     }
 
     /// Starts the broker again on its data and ports, after `stop` or `kill`.
     pub fn start(&mut self) -> Result<()> {
+        self.launch()?;
+        match self.options.target {
+            Target::Corelane => self.wait_until(|it| it.said_ready.load(Ordering::Acquire)),
+            Target::ApacheKafka => self.wait_until(|it| probe::answers(it.address())),
+        }
+    }
+
+    /// Starts the process and does not wait until it answers, for whoever measures that. Gives the
+    /// moment at which the process was started; formatting a new directory comes before it.
+    pub fn launch(&mut self) -> Result<Instant> {
         assert!(self.child.is_none(), "start of a broker that runs");
         match self.options.target {
-            Target::Corelane => self.start_corelane(),
-            Target::ApacheKafka => self.start_kafka(),
+            Target::Corelane => self.launch_corelane(),
+            Target::ApacheKafka => self.launch_kafka(),
         }
     }
 
@@ -172,11 +194,12 @@ impl Broker {
         path
     }
 
-    fn address(&self) -> SocketAddr {
+    /// Where clients first connect.
+    pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    fn start_corelane(&mut self) -> Result<()> {
+    fn launch_corelane(&mut self) -> Result<Instant> {
         let binary = match &self.options.binary {
             Some(binary) => binary.clone(),
             None => corelane_binary()?,
@@ -191,10 +214,10 @@ impl Broker {
         command.args(&self.options.flags);
         let mut log = self.open_log()?;
         let errors = log.try_clone().map_err(Error::io("share broker.log"))?;
-        self.spawn(command.stdout(Stdio::piped()).stderr(errors))?;
-        let said_ready = Arc::new(AtomicBool::new(false));
+        let launched = self.spawn(command.stdout(Stdio::piped()).stderr(errors))?;
+        self.said_ready = Arc::default();
         if let Some(stdout) = self.child.as_mut().and_then(|child| child.stdout.take()) {
-            let said_ready = Arc::clone(&said_ready);
+            let said_ready = Arc::clone(&self.said_ready);
             // Ends when the broker closes its stdout.
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(std::io::Result::ok) {
@@ -206,16 +229,15 @@ impl Broker {
                 }
             });
         }
-        self.wait_until(|_| said_ready.load(Ordering::Acquire))
+        Ok(launched)
     }
 
-    fn start_kafka(&mut self) -> Result<()> {
+    fn launch_kafka(&mut self) -> Result<Instant> {
         let folder = self.folder.path();
         let mut command = kafka::prepare(folder, &self.data_dir(), self.port, &self.options)?;
         let log = self.open_log()?;
         let errors = log.try_clone().map_err(Error::io("share broker.log"))?;
-        self.spawn(command.stdout(log).stderr(errors))?;
-        self.wait_until(|broker| probe::answers(broker.address()))
+        self.spawn(command.stdout(log).stderr(errors))
     }
 
     fn open_log(&self) -> Result<File> {
@@ -227,10 +249,11 @@ impl Broker {
             .map_err(Error::io(format!("open {}", path.display())))
     }
 
-    fn spawn(&mut self, command: &mut Command) -> Result<()> {
+    fn spawn(&mut self, command: &mut Command) -> Result<Instant> {
         let what = format!("start {}", Path::new(command.get_program()).display());
+        let launched = Instant::now();
         self.child = Some(command.stdin(Stdio::null()).spawn().map_err(Error::io(what))?);
-        Ok(())
+        Ok(launched)
     }
 
     fn wait_until(&mut self, ready: impl Fn(&Self) -> bool) -> Result<()> {

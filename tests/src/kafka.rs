@@ -2,6 +2,7 @@
 //!
 //! One KRaft process that is broker and controller. The version is in `tests/kafka/pom.xml`.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,8 @@ use crate::brokers::BrokerOptions;
 use crate::repository::{root, run_quietly};
 use crate::{Error, Result};
 
-const HEAP: &str = "-Xmx512m";
+/// Small and quick to start: tests run many.
+const JAVA_OPTIONS: [&str; 3] = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4"];
 /// Any fixed id will do: every broker of the harness is a cluster of its own.
 const CLUSTER_ID: &str = "Y29yZWxhbmUtdGVzdHMtMQ";
 
@@ -22,9 +24,14 @@ pub fn class_path() -> Result<String> {
 
 /// `java` with Kafka's class path, warnings and worse logged to stderr.
 pub fn java(class_path: &str) -> Command {
+    java_with(JAVA_OPTIONS, class_path)
+}
+
+fn java_with<S: AsRef<OsStr>>(options: impl IntoIterator<Item = S>, class_path: &str) -> Command {
     let mut command = Command::new("java");
     command
-        .args([HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4", "-cp", class_path])
+        .args(options)
+        .args(["-cp", class_path])
         .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
     command
 }
@@ -43,7 +50,10 @@ pub(crate) fn prepare(folder: &Path, logs: &Path, port: u16, o: &BrokerOptions) 
                 .arg(&file),
         )?;
     }
-    let mut command = java(&class_path);
+    let mut command = match &o.java {
+        Some(options) => java_with(options, &class_path),
+        None => java(&class_path),
+    };
     command.arg("kafka.Kafka").arg(&file);
     Ok(command)
 }

@@ -1,0 +1,192 @@
+//! What a load needs to know of a cluster: create and delete topics, find the leaders.
+//!
+//! A topic's partitions are dealt out over lanes. A lane is one connection to one leader; a broker
+//! with fewer nodes than wanted connections gets several lanes to the same node, so that both
+//! brokers are loaded over as many connections.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use wire::Uuid;
+use wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use wire::messages::delete_topics_request::DeleteTopicState;
+use wire::messages::metadata_request::MetadataRequestTopic;
+use wire::messages::{
+    CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
+    MetadataRequest, MetadataResponse,
+};
+
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+
+const METADATA_VERSION: i16 = 12;
+const CREATE_VERSION: i16 = 7;
+const DELETE_VERSION: i16 = 6;
+const ADMIN_TIMEOUT_MS: i32 = 30_000;
+const LEADERS_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+#[derive(Debug, Clone)]
+pub struct Topic {
+    pub name: String,
+    pub id: Uuid,
+    /// By partition index.
+    pub leaders: Vec<SocketAddr>,
+}
+
+/// One connection's share of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane {
+    pub leader: SocketAddr,
+    pub partitions: Vec<i32>,
+}
+
+/// Creates a topic and waits until every partition has a leader.
+pub fn create(
+    at: SocketAddr,
+    name: &str,
+    partitions: i32,
+    configs: &[(&str, &str)],
+) -> Result<Topic> {
+    let configs: Vec<_> = configs
+        .iter()
+        .map(|&(name, value)| CreatableTopicConfig { name: name.into(), value: Some(value.into()) })
+        .collect();
+    let topic = CreatableTopic {
+        name: name.into(),
+        num_partitions: partitions,
+        replication_factor: 1,
+        configs: configs.into(),
+        ..CreatableTopic::default()
+    };
+    let request = CreateTopicsRequest {
+        topics: vec![topic].into(),
+        timeout_ms: ADMIN_TIMEOUT_MS,
+        validate_only: false,
+    };
+    let reply = Connection::open(at)?.call(&request, CREATE_VERSION)?;
+    let answer: CreateTopicsResponse<'_> = reply.decode()?;
+    for topic in &answer.topics {
+        Error::check(|| format!("create topic {name}"), topic.error_code)?;
+    }
+    await_leaders(at, name, partitions)
+}
+
+/// Waits until every partition of a topic has a leader, as after a restart.
+pub fn await_leaders(at: SocketAddr, name: &str, partitions: i32) -> Result<Topic> {
+    let deadline = Instant::now() + LEADERS_WITHIN;
+    loop {
+        let last = match look_up(at, name) {
+            Ok(topic) if i32::try_from(topic.leaders.len()) == Ok(partitions) => return Ok(topic),
+            Ok(topic) => format!("{} of {partitions} partitions", topic.leaders.len()),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() > deadline {
+            let what = format!("topic {name} has no leaders");
+            return Err(Error::TooLate { what, within: LEADERS_WITHIN, last });
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+pub fn delete(at: SocketAddr, topic: &Topic) -> Result<()> {
+    let state = DeleteTopicState { name: None, topic_id: topic.id };
+    let request = DeleteTopicsRequest {
+        topics: vec![state].into(),
+        timeout_ms: ADMIN_TIMEOUT_MS,
+        ..DeleteTopicsRequest::default()
+    };
+    let reply = Connection::open(at)?.call(&request, DELETE_VERSION)?;
+    let answer: DeleteTopicsResponse<'_> = reply.decode()?;
+    for result in &answer.responses {
+        Error::check(|| format!("delete topic {}", topic.name), result.error_code)?;
+    }
+    Ok(())
+}
+
+/// The topic as the broker knows it now.
+///
+/// # Errors
+/// `Refused` if the topic is not known, `NoLeader` if a partition has none.
+pub fn look_up(at: SocketAddr, name: &str) -> Result<Topic> {
+    let asked = MetadataRequestTopic { topic_id: Uuid::ZERO, name: Some(name.into()) };
+    let request = MetadataRequest {
+        topics: Some(vec![asked].into()),
+        allow_auto_topic_creation: false,
+        ..MetadataRequest::default()
+    };
+    let reply = Connection::open(at)?.call(&request, METADATA_VERSION)?;
+    let answer: MetadataResponse<'_> = reply.decode()?;
+    let mut nodes = Vec::new();
+    for broker in &answer.brokers {
+        nodes.push((broker.node_id, address(&broker.host, broker.port)?));
+    }
+    let topic = answer.topics.first().ok_or_else(|| Error::NoLeader(name.to_owned()))?;
+    Error::check(|| format!("look up topic {name}"), topic.error_code)?;
+    let mut leaders = Vec::new();
+    for partition in &topic.partitions {
+        let leader = nodes.iter().find(|(node, _)| *node == partition.leader_id);
+        let leader = leader.map(|(_, address)| *address);
+        leaders.push((partition.partition_index, leader));
+    }
+    leaders.sort_by_key(|(index, _)| *index);
+    let leaders: Option<Vec<_>> = leaders.into_iter().map(|(_, leader)| leader).collect();
+    let leaders = leaders.ok_or_else(|| Error::NoLeader(name.to_owned()))?;
+    Ok(Topic { name: name.to_owned(), id: topic.topic_id, leaders })
+}
+
+fn address(host: &str, port: i32) -> Result<SocketAddr> {
+    let unusable = || Error::Unreadable(format!("the broker's address {host}:{port}"));
+    let ip: IpAddr =
+        if host == "localhost" { "127.0.0.1" } else { host }.parse().map_err(|_| unusable())?;
+    Ok(SocketAddr::new(ip, u16::try_from(port).map_err(|_| unusable())?))
+}
+
+impl Topic {
+    /// One lane a leader, or more until there are `connections` (or as many as partitions).
+    pub fn lanes(&self, connections: usize) -> Vec<Lane> {
+        let mut lanes: Vec<Lane> = Vec::new();
+        for (partition, &leader) in (0..).zip(&self.leaders) {
+            match lanes.iter_mut().find(|lane| lane.leader == leader) {
+                Some(lane) => lane.partitions.push(partition),
+                None => lanes.push(Lane { leader, partitions: vec![partition] }),
+            }
+        }
+        while lanes.len() < connections {
+            let Some(widest) = lanes.iter_mut().max_by_key(|lane| lane.partitions.len()) else {
+                break;
+            };
+            let half = widest.partitions.len().div_ceil(2);
+            let partitions = widest.partitions.split_off(half);
+            if partitions.is_empty() {
+                break;
+            }
+            let leader = widest.leader;
+            lanes.push(Lane { leader, partitions });
+        }
+        lanes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(ports: &[u16]) -> Topic {
+        let leaders = ports.iter().map(|&port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+        Topic { name: "t".to_owned(), id: Uuid::ZERO, leaders }
+    }
+
+    fn shares(topic: &Topic, connections: usize) -> Vec<(u16, Vec<i32>)> {
+        let lanes = topic.lanes(connections).into_iter();
+        lanes.map(|lane| (lane.leader.port(), lane.partitions)).collect()
+    }
+
+    #[test]
+    fn one_lane_a_leader_and_more_where_leaders_are_few() {
+        assert_eq!(shares(&topic(&[1, 2, 1, 2]), 2), [(1, vec![0, 2]), (2, vec![1, 3])]);
+        assert_eq!(shares(&topic(&[1, 1, 1]), 2), [(1, vec![0, 1]), (1, vec![2])]);
+        assert_eq!(shares(&topic(&[1]), 2), [(1, vec![0])]);
+        assert_eq!(shares(&topic(&[1, 2, 3]), 2).len(), 3);
+    }
+}

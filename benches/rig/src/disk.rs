@@ -1,0 +1,147 @@
+//! What the disk itself can do, on the same file system and day: the ceiling for the brokers.
+//!
+//! Two probes on a file of their own: large sequential direct writes from several threads, and
+//! small direct writes that wait for the device to have them, one after the other. Not a broker's
+//! pattern, only what a broker's figures are to be held against.
+
+use std::fs::File;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fadvise, fallocate, open};
+use rustix::io::{ReadWriteFlags, pwrite, pwritev2};
+
+use crate::error::{Error, Result};
+
+const ALIGN: usize = 4096;
+const LARGE_BYTES: usize = 512 << 10;
+const SMALL_BYTES: usize = 4 << 10;
+const WRITERS: u64 = 4;
+/// Each writer goes round in a region of its own.
+const REGION_BYTES: u64 = 256 << 20;
+const FILES_MAX: usize = 10_000;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Ceiling {
+    pub large_megabytes_per_second: f64,
+    pub small_synced_p50_micros: f64,
+    pub small_synced_p99_micros: f64,
+}
+
+pub fn measure(folder: &Path, length: Duration) -> Result<Ceiling> {
+    let path = folder.join("disk-probe");
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map(File::from).map_err(io(&path))?;
+    fallocate(&file, FallocateFlags::empty(), 0, WRITERS * REGION_BYTES).map_err(io(&path))?;
+    let ceiling = probe(&file, length).map_err(io(&path));
+    drop(file);
+    std::fs::remove_file(&path).map_err(Error::io(format!("remove {}", path.display())))?;
+    ceiling
+}
+
+fn io(path: &Path) -> impl FnOnce(rustix::io::Errno) -> Error {
+    let what = format!("probe the disk with {}", path.display());
+    move |error| Error::Io { what, source: error.into() }
+}
+
+fn probe(file: &File, length: Duration) -> rustix::io::Result<Ceiling> {
+    let started = Instant::now();
+    let written: rustix::io::Result<Vec<u64>> = thread::scope(|scope| {
+        let writer = |number| scope.spawn(move || write_large(file, number, length));
+        let writers: Vec<_> = (0..WRITERS).map(writer).collect();
+        let end = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        writers.into_iter().map(end).collect()
+    });
+    let bytes: u64 = written?.iter().sum();
+    let seconds = started.elapsed().as_secs_f64();
+    let small = write_small(file, length)?;
+    Ok(Ceiling {
+        large_megabytes_per_second: bytes as f64 / 1e6 / seconds,
+        small_synced_p50_micros: small.value_at_quantile(0.5) as f64,
+        small_synced_p99_micros: small.value_at_quantile(0.99) as f64,
+    })
+}
+
+fn write_large(file: &File, number: u64, length: Duration) -> rustix::io::Result<u64> {
+    let buffer = vec![0x5a; LARGE_BYTES + ALIGN];
+    let data = aligned(&buffer, LARGE_BYTES);
+    let end = Instant::now() + length;
+    let (mut bytes, mut at) = (0, 0);
+    while Instant::now() < end {
+        let count = pwrite(file, data, number * REGION_BYTES + at)? as u64;
+        bytes += count;
+        at = (at + LARGE_BYTES as u64) % REGION_BYTES;
+    }
+    Ok(bytes)
+}
+
+fn write_small(file: &File, length: Duration) -> rustix::io::Result<Histogram<u64>> {
+    let buffer = vec![0xa5; SMALL_BYTES + ALIGN];
+    let data = [std::io::IoSlice::new(aligned(&buffer, SMALL_BYTES))];
+    let mut histogram = Histogram::new(3).map_err(|_| rustix::io::Errno::INVAL)?;
+    let end = Instant::now() + length;
+    let mut at = 0;
+    while Instant::now() < end {
+        let started = Instant::now();
+        pwritev2(file, &data, at, ReadWriteFlags::DSYNC)?;
+        histogram.saturating_record(started.elapsed().as_micros() as u64);
+        at = (at + SMALL_BYTES as u64) % REGION_BYTES;
+    }
+    Ok(histogram)
+}
+
+/// `length` bytes of the buffer that start at a multiple of `ALIGN`.
+fn aligned(buffer: &[u8], length: usize) -> &[u8] {
+    let skip = buffer.as_ptr().align_offset(ALIGN);
+    buffer.get(skip..skip + length).unwrap_or_default()
+}
+
+/// Everything written so far by anyone goes to the device, so that one broker's backlog is not
+/// another's load; gives the seconds that took.
+pub fn drain() -> f64 {
+    let started = Instant::now();
+    rustix::fs::sync();
+    started.elapsed().as_secs_f64()
+}
+
+/// Takes every file under `folder` out of the page cache.
+pub fn forget_cached(folder: &Path) -> Result<()> {
+    rustix::fs::sync();
+    let mut folders = vec![folder.to_path_buf()];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        let io = || Error::io(format!("read folder {}", folder.display()));
+        for entry in std::fs::read_dir(&folder).map_err(io())? {
+            let entry = entry.map_err(io())?;
+            seen += 1;
+            if seen > FILES_MAX {
+                return Err(Error::Usage(format!("over {FILES_MAX} files to drop from cache")));
+            }
+            let path = entry.path();
+            if entry.file_type().map_err(io())?.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let open = File::open(&path).map_err(Error::io(format!("open {}", path.display())))?;
+            // Advice only: a kernel that does not follow it is seen in the figures.
+            let _ = fadvise(&open, 0, None, Advice::DontNeed);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_aligned_inside_its_allocation() {
+        let buffer = vec![1; SMALL_BYTES + ALIGN];
+        let data = aligned(&buffer, SMALL_BYTES);
+        assert_eq!((data.len(), data.as_ptr().align_offset(ALIGN)), (SMALL_BYTES, 0));
+    }
+}

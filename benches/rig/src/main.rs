@@ -1,0 +1,216 @@
+//! The load rig: measures Corelane beside Apache Kafka, or puts a load on a broker that runs.
+//!
+//! A client, not a broker: plain threads and blocking sockets, loopback only. Every load is bounded
+//! in time or volume. It asserts nothing about speed; it writes down what it saw.
+
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod connection;
+mod consume;
+mod disk;
+mod error;
+mod first;
+mod latency;
+mod leg;
+mod payload;
+mod procfs;
+mod produce;
+mod report;
+mod results;
+mod sample;
+mod scale;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use corelane_tests::{Target, repository};
+
+use crate::error::{Error, Result};
+use crate::leg::Leg;
+use crate::payload::Batch;
+use crate::report::Conditions;
+use crate::results::Results;
+use crate::sample::{Sample, Windows};
+use crate::scale::Scale;
+
+/// Both brokers first and last once, so that a drift of the machine hits both.
+const LEGS: [Target; 4] =
+    [Target::ApacheKafka, Target::Corelane, Target::Corelane, Target::ApacheKafka];
+
+/// Load for a Kafka broker, and the comparison of Corelane with Apache Kafka.
+///
+/// Example: rig compare --quick
+#[derive(Parser)]
+#[command(name = "rig", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Step,
+}
+
+#[derive(Subcommand)]
+enum Step {
+    /// Measure both brokers, print the table, write table.md and report.json
+    Compare(CompareArgs),
+    /// Put one load on a broker that already runs, for instance under a profiler
+    Load(LoadArgs),
+}
+
+#[derive(Args)]
+struct CompareArgs {
+    /// A short run for a first look
+    #[arg(long)]
+    quick: bool,
+    /// Where the results go [default: benches/results/<date>-<commit>]
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Produce,
+    Consume,
+}
+
+#[derive(Args)]
+struct LoadArgs {
+    kind: Kind,
+    /// The broker, HOST:PORT on this machine
+    #[arg(long, default_value = "127.0.0.1:9092")]
+    at: SocketAddr,
+    /// The broker's process, for its processor time [default: this client's own]
+    #[arg(long)]
+    pid: Option<u32>,
+    #[arg(long, default_value_t = 1024)]
+    record_bytes: usize,
+    #[arg(long, default_value_t = 16 << 10)]
+    batch_bytes: usize,
+    #[arg(long, default_value_t = 12)]
+    partitions: i32,
+    #[arg(long, default_value_t = scale::CONNECTIONS)]
+    connections: usize,
+    #[arg(long, default_value_t = scale::IN_FLIGHT)]
+    in_flight: usize,
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// What `consume` writes first, then reads over and over
+    #[arg(long, default_value_t = 128)]
+    mebibytes: u64,
+    /// flush.messages=1
+    #[arg(long)]
+    synced: bool,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Step::Compare(args) => compare(&args),
+        Step::Load(args) => put_load(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rig: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(args: &CompareArgs) -> Result<()> {
+    let scale = if args.quick { Scale::quick() } else { Scale::full() };
+    let mut conditions = conditions(&scale)?;
+    let mut results = Results::default();
+    for target in LEGS {
+        let before = procfs::load_average();
+        Leg { target, scale: &scale, results: &mut results }.run()?;
+        conditions.legs.push((target.name(), before, procfs::load_average()));
+    }
+    let table = report::table(&results, &conditions, &scale);
+    let json = report::json(&results, &conditions, &scale);
+    let out = args.out.clone().unwrap_or_else(|| default_folder(&conditions));
+    std::fs::create_dir_all(&out).map_err(Error::io(format!("create {}", out.display())))?;
+    write(&out.join("table.md"), &table)?;
+    write(&out.join("report.json"), &format!("{json:#}\n"))?;
+    println!("{table}");
+    eprintln!("written to {}", out.display());
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))
+}
+
+fn default_folder(conditions: &Conditions) -> PathBuf {
+    let name = format!("{}-{}", conditions.date, conditions.commit);
+    repository::root().join("benches/results").join(name)
+}
+
+fn conditions(scale: &Scale) -> Result<Conditions> {
+    let folder = repository::temporary_folder("disk-")?;
+    eprintln!("probing the disk");
+    disk::drain();
+    let ceiling = disk::measure(folder.path(), scale.disk_probe)?;
+    let commit = say(Command::new("git").current_dir(repository::root()).args([
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=10",
+        "--exclude=*",
+    ]))?;
+    Ok(Conditions {
+        date: say(Command::new("date").args(["-u", "+%Y-%m-%d"]))?,
+        commit,
+        machine: procfs::machine(folder.path())?,
+        java: say(Command::new("java").args(["--version"]))?,
+        ceiling,
+        legs: Vec::new(),
+    })
+}
+
+/// The first line that a command prints.
+fn say(command: &mut Command) -> Result<String> {
+    let text = repository::run_quietly(command)?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+fn put_load(args: &LoadArgs) -> Result<()> {
+    let configs: &[_] = if args.synced { &[("flush.messages", "1")] } else { &[] };
+    let name = format!("rig-load-{}", std::process::id());
+    let topic = cluster::create(args.at, &name, args.partitions, configs)?;
+    let batch = Batch::build(args.record_bytes, args.batch_bytes)?;
+    let broker = args.pid.unwrap_or_else(std::process::id);
+    let length = Duration::from_secs(1);
+    let count = usize::try_from(args.seconds).unwrap_or(usize::MAX);
+    let windows = Windows { warmup: Duration::from_millis(500), length, count };
+    let connections = args.connections;
+    let load =
+        produce::Load { topic: &topic, batch: &batch, connections, in_flight: args.in_flight };
+    let samples = match args.kind {
+        Kind::Produce => produce::run_windows(&load, broker, &windows)?,
+        Kind::Consume => {
+            let batches = produce::run_volume(&load, args.mebibytes << 20)?;
+            let load = consume::Load {
+                topic: &topic,
+                connections,
+                records_a_partition: i64::try_from(batches * batch.records).unwrap_or(i64::MAX),
+                record_bytes: batch.value_bytes / batch.records,
+            };
+            consume::run_windows(&load, broker, &windows)?
+        }
+    };
+    samples.iter().for_each(print);
+    cluster::delete(args.at, &topic)
+}
+
+fn print(sample: &Sample) {
+    println!(
+        "{:.0} MB/s, {:.0} records/s, broker {:.2} CPU s/GB, client {:.2} CPU s/GB, {:.2} cores busy elsewhere",
+        sample.megabytes_per_second(),
+        sample.records_per_second(),
+        sample.broker_cpu_per_gigabyte(),
+        sample.client_cpu_per_gigabyte(),
+        sample.other_cores(),
+    );
+}

@@ -1,0 +1,163 @@
+//! What the kernel says of processes and of this machine, read from /proc.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// User and system time of a process so far, all its threads, ended ones too.
+pub fn cpu_seconds(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let ticks = process_ticks(&read(&path)?).ok_or(Error::Unreadable(path))?;
+    Ok(seconds(ticks))
+}
+
+/// Fields 14 and 15; the name before them may hold spaces and brackets.
+fn process_ticks(text: &str) -> Option<u64> {
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// Processor time that the machine spent on anything, and what the hypervisor kept from it.
+pub fn machine_cpu_seconds() -> Result<f64> {
+    let path = "/proc/stat";
+    let ticks = machine_ticks(&read(path)?).ok_or_else(|| Error::Unreadable(path.to_owned()))?;
+    Ok(seconds(ticks))
+}
+
+/// Of the line `cpu user nice system idle iowait irq softirq steal ...`: all but idle and iowait.
+fn machine_ticks(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    match *fields.as_slice() {
+        [user, nice, system, _, _, irq, softirq, steal, ..] => {
+            Some(user + nice + system + irq + softirq + steal)
+        }
+        _ => None,
+    }
+}
+
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Resident memory of a process in bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Memory {
+    pub now: f64,
+    pub peak: f64,
+}
+
+pub fn memory(pid: u32) -> Result<Memory> {
+    let path = format!("/proc/{pid}/status");
+    parse_memory(&read(&path)?).ok_or(Error::Unreadable(path))
+}
+
+fn parse_memory(text: &str) -> Option<Memory> {
+    Some(Memory { now: kibibytes(text, "VmRSS:")?, peak: kibibytes(text, "VmHWM:")? })
+}
+
+/// The value, in bytes, of a line such as `VmRSS:  1234 kB`.
+fn kibibytes(text: &str, key: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let count: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(count * 1024.0)
+}
+
+/// The machine, in words, for a report.
+#[derive(Debug)]
+pub struct Machine {
+    pub processor: String,
+    pub cores: usize,
+    pub memory_bytes: f64,
+    pub kernel: String,
+    /// Of the brokers' data: type, device, options.
+    pub file_system: String,
+}
+
+pub fn machine(data: &Path) -> Result<Machine> {
+    let cpus = read("/proc/cpuinfo")?;
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = model.map_or("unknown", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let memory = kibibytes(&read("/proc/meminfo")?, "MemTotal:");
+    let mounts = read("/proc/self/mountinfo")?;
+    Ok(Machine {
+        processor: model.to_owned(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes: memory.unwrap_or(0.0),
+        kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+        file_system: file_system(&mounts, data).unwrap_or_else(|| "unknown".to_owned()),
+    })
+}
+
+/// The mount whose point is the longest prefix of `path`.
+fn file_system(mounts: &str, path: &Path) -> Option<String> {
+    let mounts = mounts.lines().filter_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let left: Vec<&str> = left.split(' ').collect();
+        let right: Vec<&str> = right.split(' ').collect();
+        let (point, options) = (left.get(4)?, left.get(5)?);
+        let (kind, device, more) = (right.first()?, right.get(1)?, right.get(2)?);
+        let text = format!("{kind} on {device} ({options}; {more})");
+        path.starts_with(point).then_some((point.len(), text))
+    });
+    mounts.max_by_key(|(length, _)| *length).map(|(_, text)| text)
+}
+
+/// The three load averages.
+pub fn load_average() -> String {
+    let text = read("/proc/loadavg").unwrap_or_default();
+    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
+}
+
+fn read(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).map_err(Error::io(format!("read {path}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_an_odd_name_is_read() {
+        let text = "12 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 70 30 0 0 20 0 9 0";
+        assert_eq!(process_ticks(text), Some(100));
+        assert_eq!(process_ticks("12 (a"), None);
+    }
+
+    #[test]
+    fn idle_and_waiting_time_is_not_work() {
+        let text = "cpu  1 2 4 1000 1000 8 16 32 0 0\ncpu0 9 9 9 9 9 9 9 9\n";
+        assert_eq!(machine_ticks(text), Some(63));
+        assert_eq!(machine_ticks("cpu  1 2\n"), None);
+    }
+
+    #[test]
+    fn memory_is_given_in_bytes() {
+        let text = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
+        let expected = Memory { now: 1_048_576.0, peak: 2_097_152.0 };
+        assert_eq!(parse_memory(text), Some(expected));
+    }
+
+    #[test]
+    fn the_nearest_mount_is_the_file_system() {
+        let mounts = "1 0 0:1 / / rw,relatime - ext4 /dev/vda rw,discard\n\
+                      2 1 0:2 / /data rw - xfs /dev/vdb rw,noatime\n\
+                      3 1 0:3 / /dat rw - tmpfs none rw\n";
+        let found = file_system(mounts, Path::new("/data/run"));
+        assert_eq!(found.as_deref(), Some("xfs on /dev/vdb (rw; rw,noatime)"));
+        let root = file_system(mounts, Path::new("/home"));
+        assert_eq!(root.as_deref(), Some("ext4 on /dev/vda (rw,relatime; rw,discard)"));
+    }
+
+    #[test]
+    fn this_process_has_memory_and_time() {
+        let memory = memory(std::process::id()).unwrap();
+        assert!(memory.now > 0.0 && memory.peak >= memory.now);
+        assert!(cpu_seconds(std::process::id()).unwrap() >= 0.0);
+        assert!(machine_cpu_seconds().unwrap() > 0.0);
+        assert!(machine(Path::new("/")).unwrap().memory_bytes > 0.0);
+    }
+}

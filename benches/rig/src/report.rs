@@ -1,0 +1,247 @@
+//! A run's figures as a table for people and as JSON, with the conditions they were taken under.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::disk::Ceiling;
+use crate::leg::{CORELANE_MEMORY, KAFKA_JAVA, SETTINGS};
+use crate::procfs::Machine;
+use crate::results::{BROKER_CPU, Better, Line, MEBIBYTES, Results, SECONDS, Section, median};
+use crate::scale::{CONNECTIONS, IN_FLIGHT, Scale};
+
+#[derive(Debug)]
+pub struct Conditions {
+    pub date: String,
+    pub commit: String,
+    pub machine: Machine,
+    pub java: String,
+    pub ceiling: Ceiling,
+    /// The leg's broker; the machine's load averages before and after it.
+    pub legs: Vec<(&'static str, String, String)>,
+}
+
+/// Title, and what an acknowledgement or a figure means on each broker.
+fn heading(section: Section) -> (&'static str, &'static str) {
+    match section {
+        Section::Process => (
+            "Starting and memory",
+            "A clean start follows a clean stop. Memory is resident memory of the process; Kafka's \
+             page cache is not in it, Corelane's own cache is.",
+        ),
+        Section::Produce => (
+            "Produce, acks=all, default durability",
+            "Acknowledged means: on Kafka, copied to the page cache (a crash of the machine loses \
+             it); on Corelane, written to the device by direct I/O (the device's own cache is not \
+             flushed). A crash of the process loses nothing on either. Kafka's writing to the \
+             device goes on after the acknowledgement: see \"sync afterwards\".",
+        ),
+        Section::Synced => (
+            "Produce, acks=all, flush.messages=1",
+            "Acknowledged means on both: on the device and its cache flushed. Kafka flushes once a \
+             request, Corelane once for all requests that arrived meanwhile.",
+        ),
+        Section::Consume => (
+            "Consume",
+            "One fetch on the way a connection, a consumer's default limits. Kafka sends from the \
+             page cache, which holds what was just written; Corelane from its own cache, else by \
+             direct reads.",
+        ),
+        Section::Latency => (
+            "Open-loop produce latency, acks=all, default durability",
+            "From the moment a request was due to its answer. Acknowledged means the same as under \
+             default durability above.",
+        ),
+    }
+}
+
+const SECTIONS: [Section; 5] =
+    [Section::Process, Section::Produce, Section::Synced, Section::Consume, Section::Latency];
+
+pub fn table(results: &Results, conditions: &Conditions, scale: &Scale) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "# Corelane beside Apache Kafka 4.4.0, {} ({} run)\n\nMedians over the legs A B B A \
+         (A = Kafka), lowest and highest in brackets. MB and GB are 10^6 and 10^9 bytes of record \
+         values. \"Cores busy elsewhere\" is work of neither broker nor client: kernel writers and \
+         other processes.\n",
+        conditions.date, scale.name
+    );
+    for section in SECTIONS {
+        let lines: Vec<&Line> = results.lines.iter().filter(|l| l.section == section).collect();
+        if lines.is_empty() {
+            continue;
+        }
+        let (title, meaning) = heading(section);
+        let _ = writeln!(text, "## {title}\n\n{meaning}\n");
+        text.push_str("| what | measure | Apache Kafka | Corelane | Corelane is |\n");
+        text.push_str("|---|---|---:|---:|---:|\n");
+        let mut last = "";
+        for line in lines {
+            let row = if line.row == last { "" } else { line.row.as_str() };
+            last = &line.row;
+            let (kafka, corelane) = (figures(&line.kafka), figures(&line.corelane));
+            let verdict = line.times_better().map_or_else(String::new, verdict);
+            let name = line.measure.name;
+            let _ = writeln!(text, "| {row} | {name} | {kafka} | {corelane} | {verdict} |");
+        }
+        text.push('\n');
+    }
+    let _ = writeln!(text, "## Expected\n\n{}", expectations(results));
+    let _ = writeln!(text, "## Conditions\n\n{}", describe(conditions, scale));
+    text
+}
+
+fn figures(values: &[f64]) -> String {
+    let Some(middle) = median(values) else { return "-".to_owned() };
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    match values.len() {
+        1 => number(middle),
+        _ => format!("**{}** ({}–{})", number(middle), number(low), number(high)),
+    }
+}
+
+/// Three significant digits or so.
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn verdict(times_better: f64) -> String {
+    match times_better {
+        times if times >= 1.0 => format!("{}× better", number(times)),
+        times => format!("{}× worse", number(1.0 / times)),
+    }
+}
+
+/// What the project expects of itself, against what was measured.
+fn expectations(results: &Results) -> String {
+    let find = |row: &str, measure| {
+        let mut lines = results.lines.iter();
+        lines.find(|line| line.row.starts_with(row) && line.measure == measure)?.times_better()
+    };
+    let mut text = String::from("| expected | measured | met |\n|---|---:|---|\n");
+    let mut line = |what: &str, measured: Option<f64>, least: f64| {
+        let (shown, met) = match measured {
+            Some(times) => {
+                (format!("{}×", number(times)), if times >= least { "yes" } else { "no" })
+            }
+            None => ("-".to_owned(), "-"),
+        };
+        let _ = writeln!(text, "| {what} | {shown} | {met} |");
+    };
+    line("starts ≥ 20× sooner", find("clean start", SECONDS), 20.0);
+    line("idle memory ≤ 1/8", find("idle memory", MEBIBYTES), 8.0);
+    for produce in results.lines.iter().filter(|line| {
+        line.measure == BROKER_CPU && matches!(line.section, Section::Produce | Section::Synced)
+    }) {
+        let synced = if produce.section == Section::Synced { ", flush.messages=1" } else { "" };
+        let what = format!("CPU per GB ≤ 1/2: produce, {}{synced}", produce.row);
+        line(&what, produce.times_better(), 2.0);
+    }
+    text
+}
+
+fn describe(c: &Conditions, scale: &Scale) -> String {
+    let machine = &c.machine;
+    let mut text = format!(
+        "- commit {}; {}, {} cores shared by broker and client, {:.1} GiB memory; Linux {}\n\
+         - data on {}\n\
+         - the disk alone, same file system, same day: {:.0} MB/s (512 KiB direct writes, 4 at a \
+         time); 4 KiB synced write {:.2} ms p50, {:.2} ms p99\n\
+         - both brokers: replication factor 1, {}, otherwise their defaults\n\
+         - Kafka: KRaft, one process, log level warn; {} with {}\n\
+         - Corelane: --shards {}, --memory {CORELANE_MEMORY}\n\
+         - client: {CONNECTIONS} connections (1 where there is 1 partition), {IN_FLIGHT} requests on \
+         the way on each, one uncompressed batch a request, no idempotence; Produce v13, Fetch v17\n",
+        c.commit,
+        machine.processor,
+        machine.cores,
+        machine.memory_bytes / f64::from(1 << 30),
+        machine.kernel,
+        machine.file_system,
+        c.ceiling.large_megabytes_per_second,
+        c.ceiling.small_synced_p50_micros / 1e3,
+        c.ceiling.small_synced_p99_micros / 1e3,
+        SETTINGS.map(|(key, value)| format!("{key}={value}")).join(", "),
+        c.java,
+        KAFKA_JAVA.join(" "),
+        machine.cores,
+    );
+    let w = &scale.produce_windows;
+    let _ = writeln!(
+        text,
+        "- each leg: a new broker process; {:?} of load before anything is measured; then {} \
+         windows of {:?} after {:?} for each produce row",
+        scale.exercise, w.count, w.length, w.warmup
+    );
+    for (target, before, after) in &c.legs {
+        let _ = writeln!(text, "- load averages around a leg of {target}: {before} → {after}");
+    }
+    text
+}
+
+pub fn json(results: &Results, c: &Conditions, scale: &Scale) -> Value {
+    let line = |line: &Line| {
+        json!({
+            "section": format!("{:?}", line.section),
+            "row": line.row,
+            "measure": line.measure.name,
+            "better": match line.measure.better {
+                Better::Lower => "lower",
+                Better::Higher => "higher",
+                Better::Neither => "neither",
+            },
+            "kafka": line.kafka,
+            "corelane": line.corelane,
+            "kafka_median": median(&line.kafka),
+            "corelane_median": median(&line.corelane),
+            "times_better": line.times_better(),
+        })
+    };
+    let leg = |(target, before, after): &(&str, String, String)| json!({ "broker": target, "load_before": before, "load_after": after });
+    json!({
+        "scale": scale.name,
+        "date": c.date,
+        "commit": c.commit,
+        "processor": c.machine.processor,
+        "cores": c.machine.cores,
+        "memory_bytes": c.machine.memory_bytes,
+        "kernel": c.machine.kernel,
+        "file_system": c.machine.file_system,
+        "disk": {
+            "large_direct_megabytes_per_second": c.ceiling.large_megabytes_per_second,
+            "small_synced_p50_micros": c.ceiling.small_synced_p50_micros,
+            "small_synced_p99_micros": c.ceiling.small_synced_p99_micros,
+        },
+        "java": c.java,
+        "kafka_java_options": KAFKA_JAVA,
+        "corelane_memory": CORELANE_MEMORY,
+        "settings": SETTINGS.map(|(key, value)| format!("{key}={value}")),
+        "connections": CONNECTIONS,
+        "in_flight": IN_FLIGHT,
+        "legs": c.legs.iter().map(leg).collect::<Vec<_>>(),
+        "results": results.lines.iter().map(line).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short_and_show_their_spread() {
+        assert_eq!(figures(&[]), "-");
+        assert_eq!(figures(&[0.01234]), "0.012");
+        assert_eq!(figures(&[300.0, 100.0, 200.4]), "**200** (100–300)");
+        assert_eq!(verdict(2.5), "2.50× better");
+        assert_eq!(verdict(0.5), "2.00× worse");
+    }
+}

@@ -1,0 +1,135 @@
+//! What is measured and for how long: the full run and the quick one.
+
+use std::time::Duration;
+
+use crate::sample::Windows;
+
+/// Connections of every load, and requests on the way on each: a producer's default of five.
+pub const CONNECTIONS: usize = 2;
+pub const IN_FLIGHT: usize = 5;
+/// Partitions of the topics with many.
+pub const MANY: i32 = 12;
+const KIB: usize = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Workload {
+    pub record_bytes: usize,
+    pub batch_bytes: usize,
+    pub partitions: i32,
+    /// flush.messages=1: synced to the device before the acknowledgement.
+    pub synced: bool,
+}
+
+impl Workload {
+    const fn new(record_bytes: usize, batch_bytes: usize, partitions: i32) -> Self {
+        Workload { record_bytes, batch_bytes, partitions, synced: false }
+    }
+
+    const fn synced(self) -> Self {
+        Workload { synced: true, ..self }
+    }
+
+    pub fn title(&self) -> String {
+        let record = match self.record_bytes {
+            bytes if bytes % KIB == 0 => format!("{} KiB", bytes / KIB),
+            bytes => format!("{bytes} B"),
+        };
+        let partitions = match self.partitions {
+            1 => "1 partition".to_owned(),
+            many => format!("{many} partitions"),
+        };
+        format!("{record} records, {} KiB batches, {partitions}", self.batch_bytes / KIB)
+    }
+
+    /// Fit for a topic name.
+    pub fn name(&self) -> String {
+        let synced = if self.synced { "-synced" } else { "" };
+        format!("{}-{}-{}{synced}", self.record_bytes, self.batch_bytes, self.partitions)
+    }
+}
+
+#[derive(Debug)]
+pub struct Scale {
+    pub name: &'static str,
+    /// Clean starts measured in each leg.
+    pub starts: usize,
+    pub idle: Duration,
+    /// Load before anything is measured: a virtual machine compiles its code only then.
+    pub exercise: Duration,
+    pub produce: Vec<Workload>,
+    pub produce_windows: Windows,
+    pub consume_partitions: Vec<i32>,
+    /// Small enough to stay in both brokers' memory.
+    pub consume_hot_bytes: u64,
+    pub consume_windows: Windows,
+    /// Of the log that is recovered after SIGKILL, and read cold after that.
+    pub recover_bytes: u64,
+    pub latency_warmup: Duration,
+    pub latency_length: Duration,
+    pub latency_per_second: f64,
+    pub disk_probe: Duration,
+}
+
+impl Scale {
+    pub fn full() -> Self {
+        let windows = |warmup, length, count| Windows { warmup, length, count };
+        let (s, ms) = (Duration::from_secs, Duration::from_millis);
+        let mut produce = Vec::new();
+        for record_bytes in [100, KIB] {
+            for batch_bytes in [16 * KIB, 256 * KIB] {
+                for partitions in [1, MANY] {
+                    produce.push(Workload::new(record_bytes, batch_bytes, partitions));
+                }
+            }
+        }
+        produce.push(Workload::new(KIB, 16 * KIB, MANY).synced());
+        produce.push(Workload::new(KIB, 256 * KIB, MANY).synced());
+        Scale {
+            name: "full",
+            starts: 2,
+            idle: s(3),
+            exercise: s(6),
+            produce,
+            produce_windows: windows(s(1), ms(1500), 3),
+            consume_partitions: vec![1, MANY],
+            consume_hot_bytes: 128 * MIB,
+            consume_windows: windows(s(1), ms(1500), 3),
+            recover_bytes: 1024 * MIB,
+            latency_warmup: s(2),
+            latency_length: s(15),
+            latency_per_second: 400.0,
+            disk_probe: s(3),
+        }
+    }
+
+    pub fn quick() -> Self {
+        let (s, ms) = (Duration::from_secs, Duration::from_millis);
+        let windows = Windows { warmup: ms(500), length: s(1), count: 2 };
+        Scale {
+            name: "quick",
+            starts: 1,
+            idle: s(2),
+            exercise: s(3),
+            produce: vec![
+                Workload::new(100, 16 * KIB, MANY),
+                Workload::new(KIB, 16 * KIB, 1),
+                Workload::new(KIB, 16 * KIB, MANY),
+                Workload::new(KIB, 256 * KIB, MANY),
+            ],
+            produce_windows: windows,
+            consume_partitions: vec![MANY],
+            consume_windows: windows,
+            recover_bytes: 256 * MIB,
+            latency_warmup: s(1),
+            latency_length: s(5),
+            disk_probe: s(1),
+            ..Self::full()
+        }
+    }
+
+    /// Of every load but the table's produce rows.
+    pub fn usual() -> Workload {
+        Workload::new(KIB, 16 * KIB, MANY)
+    }
+}
