@@ -25,6 +25,8 @@ const MAX_WAIT_MS: i32 = 500;
 /// An answer to a fetch outside any fetch session.
 const NO_SESSION_EPOCH: i32 = -1;
 const ONCE_WITHIN: Duration = Duration::from_secs(120);
+const READABLE_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A topic whose partitions all hold the same number of records.
 #[derive(Debug)]
@@ -53,6 +55,27 @@ pub fn run_once(load: &Load<'_>, broker: u32) -> Result<Sample> {
     let from = Mark::now(&progress, broker)?;
     thread::scope(|scope| join(start(scope, load, false, &progress)))?;
     Ok(from.until(&Mark::now(&progress, broker)?))
+}
+
+/// Waits until the leaders that Metadata names know it themselves: a broker may say so earlier.
+pub fn await_readable(topic: &Topic) -> Result<()> {
+    let deadline = Instant::now() + READABLE_WITHIN;
+    let load = Load { topic, connections: 1, records_a_partition: 1, record_bytes: 0 };
+    for lane in topic.lanes(1) {
+        loop {
+            let Err(error) = Reading::open(&load, &lane).and_then(|mut reading| reading.fetch(0))
+            else {
+                break;
+            };
+            if Instant::now() > deadline {
+                let what = format!("topic {} does not become readable", topic.name);
+                let last = error.to_string();
+                return Err(Error::TooLate { what, within: READABLE_WITHIN, last });
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+    Ok(())
 }
 
 type LaneThread<'scope> = thread::ScopedJoinHandle<'scope, Result<()>>;
@@ -109,7 +132,7 @@ impl<'a> Reading<'a> {
                 }
                 self.positions.iter_mut().for_each(|(_, next)| *next = 0);
             }
-            let records = self.fetch()?;
+            let records = self.fetch(MAX_WAIT_MS)?;
             progress.add(records, records * self.load.record_bytes);
             if !again && Instant::now() > deadline {
                 let what = "the topic was not read to its end".to_owned();
@@ -125,7 +148,7 @@ impl<'a> Reading<'a> {
     }
 
     /// One request for the partitions that are not at their end; gives the records that came.
-    fn fetch(&mut self) -> Result<u64> {
+    fn fetch(&mut self, max_wait_ms: i32) -> Result<u64> {
         let end = self.load.records_a_partition;
         let open = self.positions.iter().filter(|(_, next)| *next < end);
         let partitions: Vec<_> = open.map(|&(partition, next)| wanted(partition, next)).collect();
@@ -135,7 +158,7 @@ impl<'a> Reading<'a> {
             ..FetchTopic::default()
         };
         let request = FetchRequest {
-            max_wait_ms: MAX_WAIT_MS,
+            max_wait_ms,
             min_bytes: 1,
             max_bytes: MAX_BYTES,
             session_epoch: NO_SESSION_EPOCH,

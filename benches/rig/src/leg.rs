@@ -93,7 +93,7 @@ impl Leg<'_> {
 
     /// Time from a start after a clean stop to the first accepted produce.
     fn starts(&mut self, broker: &mut Broker) -> Result<()> {
-        let topic = cluster::create(broker.address(), "starts", 1, &[])?;
+        let topic = create(broker, "starts", 1, &[])?;
         for _ in 0..self.scale.starts {
             broker.stop()?;
             let launched = broker.launch()?;
@@ -108,7 +108,7 @@ impl Leg<'_> {
         disk::drain();
         let configs: &[_] = if workload.synced { &[("flush.messages", "1")] } else { &[] };
         let name = format!("produce-{}-{}", workload.name(), w.count);
-        let topic = cluster::create(broker.address(), &name, workload.partitions, configs)?;
+        let topic = create(broker, &name, workload.partitions, configs)?;
         let batch = Batch::build(workload.record_bytes, workload.batch_bytes)?;
         let load = load(&topic, &batch);
         let samples = produce::run_windows(&load, pid(broker)?, w)?;
@@ -125,7 +125,7 @@ impl Leg<'_> {
     fn consume(&mut self, broker: &Broker, workload: &Workload) -> Result<()> {
         disk::drain();
         let name = format!("consume-{}", workload.name());
-        let topic = cluster::create(broker.address(), &name, workload.partitions, &[])?;
+        let topic = create(broker, &name, workload.partitions, &[])?;
         let batch = Batch::build(workload.record_bytes, workload.batch_bytes)?;
         let batches = produce::run_volume(&load(&topic, &batch), self.scale.consume_hot_bytes)?;
         let reading = reading(&topic, &batch, batches);
@@ -139,7 +139,7 @@ impl Leg<'_> {
 
     fn latency(&mut self, broker: &Broker, workload: &Workload) -> Result<()> {
         disk::drain();
-        let topic = cluster::create(broker.address(), "latency", workload.partitions, &[])?;
+        let topic = create(broker, "latency", workload.partitions, &[])?;
         let batch = Batch::build(workload.record_bytes, workload.batch_bytes)?;
         let histogram = latency::run(&latency::Load {
             topic: &topic,
@@ -164,7 +164,7 @@ impl Leg<'_> {
         disk::drain();
         let volume = self.scale.recover_bytes;
         let mebibytes = volume >> 20;
-        let topic = cluster::create(broker.address(), "recovery", MANY, &[])?;
+        let topic = create(broker, "recovery", MANY, &[])?;
         let batch = Batch::build(1024, 256 << 10)?;
         let batches = produce::run_volume(&load(&topic, &batch), volume)?;
         self.add(Section::Process, "peak memory over all loads", MEBIBYTES, {
@@ -188,6 +188,7 @@ impl Leg<'_> {
         disk::forget_cached(&broker.data_dir())?;
         broker.start()?;
         let topic = cluster::await_leaders(broker.address(), &topic.name, MANY)?;
+        consume::await_readable(&topic)?;
         let sample = consume::run_once(&reading(&topic, b, batches), pid(broker)?)?;
         let row = format!("{} MiB once, after a restart, page cache dropped", {
             self.scale.recover_bytes >> 20
@@ -204,6 +205,12 @@ impl Leg<'_> {
     fn say(&self, step: &str) {
         eprintln!("{}: {step}", self.target.name());
     }
+}
+
+fn create(b: &Broker, name: &str, partitions: i32, configs: &[(&str, &str)]) -> Result<Topic> {
+    let topic = cluster::create(b.address(), name, partitions, configs)?;
+    consume::await_readable(&topic)?;
+    Ok(topic)
 }
 
 fn load<'a>(topic: &'a Topic, batch: &'a Batch) -> produce::Load<'a> {

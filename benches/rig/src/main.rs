@@ -179,6 +179,7 @@ fn put_load(args: &LoadArgs) -> Result<()> {
     let configs: &[_] = if args.synced { &[("flush.messages", "1")] } else { &[] };
     let name = format!("rig-load-{}", std::process::id());
     let topic = cluster::create(args.at, &name, args.partitions, configs)?;
+    consume::await_readable(&topic)?;
     let batch = Batch::build(args.record_bytes, args.batch_bytes)?;
     let broker = args.pid.unwrap_or_else(std::process::id);
     let length = Duration::from_secs(1);
