@@ -14,6 +14,7 @@ use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fadvise, fallocate, open}
 use rustix::io::{ReadWriteFlags, pwrite, pwritev2};
 
 use crate::error::{Error, Result};
+use crate::latency;
 
 const ALIGN: usize = 4096;
 const LARGE_BYTES: usize = 512 << 10;
@@ -82,7 +83,7 @@ fn write_large(file: &File, number: u64, length: Duration) -> rustix::io::Result
 fn write_small(file: &File, length: Duration) -> rustix::io::Result<Histogram<u64>> {
     let buffer = vec![0xa5; SMALL_BYTES + ALIGN];
     let data = [std::io::IoSlice::new(aligned(&buffer, SMALL_BYTES))];
-    let mut histogram = Histogram::new(3).map_err(|_| rustix::io::Errno::INVAL)?;
+    let mut histogram = latency::new_histogram().map_err(|_| rustix::io::Errno::INVAL)?;
     let end = Instant::now() + length;
     let mut at = 0;
     while Instant::now() < end {

@@ -56,7 +56,7 @@ pub fn run(load: &Load<'_>) -> Result<Histogram<u64>> {
     Ok(all)
 }
 
-fn new_histogram() -> Result<Histogram<u64>> {
+pub fn new_histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, LONGEST_MICROS, SIGNIFICANT_DIGITS)
         .map_err(|error| Error::Usage(error.to_string()))
 }

@@ -89,7 +89,7 @@ impl Scale {
             name: "full",
             starts: 2,
             idle: s(3),
-            exercise: s(6),
+            exercise: s(12),
             produce,
             produce_windows: windows(s(1), ms(1500), 3),
             consume_partitions: vec![1, MANY],
