@@ -62,11 +62,8 @@ pub fn await_readable(topic: &Topic) -> Result<()> {
     let deadline = Instant::now() + READABLE_WITHIN;
     let load = Load { topic, connections: 1, records_a_partition: 1, record_bytes: 0 };
     for lane in topic.lanes(1) {
-        loop {
-            let Err(error) = Reading::open(&load, &lane).and_then(|mut reading| reading.fetch(0))
-            else {
-                break;
-            };
+        let attempt = || Reading::open(&load, &lane).and_then(|mut reading| reading.fetch(0));
+        while let Err(error) = attempt() {
             if Instant::now() > deadline {
                 let what = format!("topic {} does not become readable", topic.name);
                 let last = error.to_string();
