@@ -22,7 +22,7 @@ use crate::error::Exit;
 pub struct Arguments {
     /// What to log to stderr: error, warn, info, debug, trace, or a filter such as
     /// `info,broker=debug` [default: RUST_LOG, else info for serve and warn for the rest]
-    #[arg(long, global = true, value_name = "LEVEL")]
+    #[arg(long, global = true, value_name = "LEVEL", display_order = 999)]
     pub log: Option<String>,
     #[command(subcommand)]
     pub command: Command,
@@ -49,7 +49,8 @@ pub enum Command {
 
 const SERVE_EXAMPLES: &str = "Examples:\n  \
     corelane serve\n  \
-    corelane serve --listen 0.0.0.0:9092 --advertise kafka1.example --data-dir /data/a --data-dir /data/b\n  \
+    corelane serve --listen 0.0.0.0:9092 --advertise kafka1.example\n  \
+    corelane serve --data-dir /data/a --data-dir /data/b\n  \
     corelane serve --config server.properties --set num.partitions=6\n  \
     corelane serve --check";
 
@@ -142,15 +143,16 @@ fn parse_bootstrap(text: &str) -> Result<Endpoint, String> {
 
 #[derive(Debug, Args)]
 pub struct TopicCreateArgs {
+    /// Names of the new topics
     #[arg(required = true, value_name = "TOPIC")]
     pub topics: Vec<String>,
-    /// [default: the cluster's num.partitions]
+    /// How many partitions [default: the cluster's num.partitions]
     #[arg(long, short, value_name = "N")]
     pub partitions: Option<i32>,
-    /// [default: the cluster's default.replication.factor]
+    /// How many replicas of each [default: the cluster's default.replication.factor]
     #[arg(long, short, value_name = "N")]
     pub replication_factor: Option<i16>,
-    /// A topic setting
+    /// A topic setting; repeat it for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Be content with a topic that is already there
@@ -174,7 +176,7 @@ pub struct TopicListArgs {
 
 #[derive(Debug, Args)]
 pub struct TopicDescribeArgs {
-    /// [default: all that are not internal]
+    /// Which topics [default: all that are not internal]
     #[arg(value_name = "TOPIC")]
     pub topics: Vec<String>,
     /// Also the settings that differ from the defaults
@@ -189,6 +191,7 @@ pub struct TopicDescribeArgs {
 
 #[derive(Debug, Args)]
 pub struct TopicDeleteArgs {
+    /// Names of the topics to delete
     #[arg(required = true, value_name = "TOPIC")]
     pub topics: Vec<String>,
     /// Be content if a topic is not there
@@ -200,15 +203,16 @@ pub struct TopicDeleteArgs {
 
 #[derive(Debug, Args)]
 pub struct TopicAlterArgs {
+    /// The topic to change
     #[arg(value_name = "TOPIC")]
     pub topic: String,
     /// The new number of partitions; it can only grow
     #[arg(long, short, value_name = "N")]
     pub partitions: Option<i32>,
-    /// Set a topic setting
+    /// Set a topic setting; repeat it for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Take a topic setting back to its default
+    /// Take a topic setting back to its default; repeat it for several
     #[arg(long, value_name = "KEY")]
     pub unset: Vec<String>,
     #[command(flatten)]
@@ -219,10 +223,13 @@ const PRODUCE_EXAMPLES: &str = "Examples:\n  \
     echo hello | corelane produce greetings\n  \
     corelane produce users --key-separator : users.txt\n  \
     corelane produce photos --format file *.jpg --compression none\n  \
-    corelane consume a --format json | corelane produce b --format json";
+    corelane consume a --format json | corelane produce b --format json\n\n\
+    JSON lines (every field may be left out; key_base64 and value_base64 take bytes):\n  \
+    {\"key\":\"k\",\"value\":\"v\",\"headers\":[{\"name\":\"n\",\"value\":\"h\"}],\"partition\":0,\"timestamp\":1}";
 
 #[derive(Debug, Args)]
 pub struct ProduceArgs {
+    /// Where to send the records
     pub topic: String,
     /// Read these instead of stdin
     #[arg(value_name = "FILE")]
@@ -245,6 +252,7 @@ pub struct ProduceArgs {
     /// When a record counts as sent: 0 at once, 1 the leader has it, all every in-sync replica too
     #[arg(long, short, default_value = "all")]
     pub acks: Acks,
+    /// How batches are compressed
     #[arg(long, short = 'z', default_value = "none")]
     pub compression: Compression,
     /// Say nothing at the end
@@ -296,8 +304,8 @@ pub struct ConsumeArgs {
     /// A topic, or some of its partitions: orders:0,3-5
     #[arg(value_name = "TOPIC[:PARTITIONS]")]
     pub source: TopicPartitions,
-    /// earliest, latest, an offset, -N (the last N), an age (15m), a time (2026-08-21T10:00:00Z)
-    /// or @MILLISECONDS [default: earliest, or latest with --follow]
+    /// earliest, latest, an offset, -N (the last N of each partition), an age (15m), a time
+    /// (2026-08-21T10:00:00Z) or @MILLISECONDS [default: earliest, or latest with --follow]
     #[arg(long, value_name = "POSITION", allow_hyphen_values = true)]
     pub from: Option<Position>,
     /// Stop after so many records

@@ -31,10 +31,24 @@ pub struct LineFormat {
     pub null: Option<Vec<u8>>,
 }
 
+/// The fields of a JSON line. A slip in one must not quietly send a null.
+const FIELDS: [&str; 9] = [
+    "key",
+    "key_base64",
+    "value",
+    "value_base64",
+    "headers",
+    "partition",
+    "timestamp",
+    // Printed by `consume`; where a record came from does not matter here.
+    "topic",
+    "offset",
+];
+
 /// Why a line is no record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
-    #[error("line {line} has no key separator")]
+    #[error("line {line} has no key separator; add it, or leave out --key-separator")]
     NoSeparator { line: u64 },
     #[error("line {line} is not a JSON object: {reason}")]
     Json { line: u64, reason: String },
@@ -120,8 +134,19 @@ fn json_record(line: u64, text: &[u8]) -> Result<NewRecord, InputError> {
     let object: Map<String, Value> = serde_json::from_slice(text)
         .map_err(|error| InputError::Json { line, reason: error.to_string() })?;
     let field = |reason: String| InputError::Field { line, reason };
+    if let Some(name) = object.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+        return Err(field(format!("`{name}` is none of the fields {}", FIELDS.join(", "))));
+    }
+    let listed = match object.get("headers") {
+        None | Some(Value::Null) => &[][..],
+        Some(Value::Array(listed)) => listed,
+        Some(_) => {
+            let example = r#"[{"name":"a","value":"b"}]"#;
+            return Err(field(format!("`headers` is no list; write for example {example}")));
+        }
+    };
     let mut headers = Vec::new();
-    for header in object.get("headers").and_then(Value::as_array).into_iter().flatten() {
+    for header in listed {
         let header = header.as_object().ok_or_else(|| field("a header is no object".into()))?;
         let name = header.get("name").and_then(Value::as_str);
         let name = name.ok_or_else(|| field("a header has no `name`".into()))?;
@@ -244,6 +269,8 @@ mod tests {
         assert!(error("[1]").starts_with("line 5 is not a JSON object"));
         assert!(error("{\"value_base64\":\"*\"}").contains("`value_base64` is not base64"));
         assert!(error("{\"headers\":[{}]}").contains("no `name`"));
+        assert!(error("{\"headers\":{\"h\":\"1\"}}").contains("`headers` is no list"));
+        assert!(error("{\"key\":\"k\",\"val\":\"v\"}").contains("`val` is none of the fields"));
         assert!(error("{\"partition\":-1}").contains("`partition`"));
         assert!(error("{\"timestamp\":\"x\"}").contains("`timestamp`"));
     }

@@ -121,7 +121,7 @@ fn read_keys(args: &ServeArgs, file: Option<&str>) -> Result<StaticConfig> {
             .map_err(|error| Error::config(format!("{}: {error}", path.display()), ""))?;
     }
     for pair in &args.set {
-        keys.set_pair(pair).map_err(|error| Error::config(format!("--set {error}"), ""))?;
+        keys.set_pair(pair).map_err(|error| Error::config(format!("--set: {error}"), ""))?;
     }
     let mut set = |key: &str, value: String| keys.set(key, &value).map_err(refused);
     if let Some(id) = args.broker_id {

@@ -47,13 +47,15 @@ async fn serve(args: ServeArgs) -> Result<()> {
         memory: machine.memory,
         ring: Ok(()),
     });
-    let failed = checks.iter().any(|check| check.status == Status::Fail);
+    let failed = checks.iter().filter(|check| check.status == Status::Fail).count();
     if args.check {
         say(&check_list(&checks));
         settings.warnings.iter().for_each(warn);
-        return if failed { Err(first_failure(&checks)) } else { Ok(()) };
+        let what = format!("{failed} of {} checks failed", checks.len());
+        let refused = Err(Error::machine(what, "the `fail` lines say what to do"));
+        return if failed > 0 { refused } else { Ok(()) };
     }
-    if failed {
+    if failed > 0 {
         return Err(first_failure(&checks));
     }
     let dirs = DataDirs::open(&settings.data_dirs, settings.broker_id).await?;

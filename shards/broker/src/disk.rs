@@ -58,8 +58,13 @@ pub(crate) async fn survey(data_dirs: &[PathBuf]) -> Result<(Found, bool), Broke
                 log_start_offset: log_starts.get(&key).copied().unwrap_or(0),
             };
             if let Some(other) = found.insert(entry.name.clone(), log) {
-                let first = data_dirs.get(other.dir_number).map(|dir| dir.display().to_string());
-                warn!("{} is in two data directories, also in {first:?}", entry.name);
+                let first = data_dirs.get(other.dir_number).unwrap_or(data_dir);
+                warn!(
+                    "{} is in {} and in {}; the latter is served; move away the folder that is not wanted",
+                    entry.name,
+                    first.display(),
+                    data_dir.display()
+                );
             }
         }
     }

@@ -27,5 +27,8 @@ impl ConfigError {
 }
 
 fn hint(meant: &Option<String>) -> String {
-    meant.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+    match meant {
+        Some(name) => format!("; did you mean {name}?"),
+        None => "; take it out, or look for its name in docs/configuration.md".to_owned(),
+    }
 }

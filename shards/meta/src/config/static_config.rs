@@ -203,7 +203,8 @@ compression.type=
         );
         assert_eq!(
             refused("something.else.entirely"),
-            "unknown configuration key something.else.entirely"
+            "unknown configuration key something.else.entirely; take it out, or look for its name \
+             in docs/configuration.md"
         );
         let mut config = StaticConfig::default();
         assert_eq!(

@@ -100,7 +100,7 @@ pub(super) const LISTENERS: Section = Section {
         read_only("socket.listen.backlog.size", Kind::Int)
             .default("50")
             .at_least(1)
-            .doc("Connections that may wait to be accepted, per shard.")
+            .doc("Connections that may wait to be accepted, per shard; fewer than 1024 count as 1024.")
             .honoured(),
         read_only("socket.connection.setup.timeout.ms", Kind::Long)
             .default("10000")
