@@ -67,8 +67,8 @@ pub(crate) struct State {
     pub(crate) epochs_changed: bool,
     pub(crate) producers: ProducerStates,
     pub(crate) phase: LogState,
-    /// The folder was made by this opening and its name is not synced.
-    pub(crate) dir_is_new: bool,
+    /// The name of the folder itself is not known to be synced.
+    pub(crate) dir_name_unsynced: bool,
     /// Names of segment files are not synced.
     pub(crate) names_unsynced: bool,
     /// Batches that were appended since the log was opened or flushed.
@@ -225,7 +225,7 @@ impl State {
             epochs_changed: false,
             producers: ProducerStates::default(),
             phase: LogState::Online,
-            dir_is_new: false,
+            dir_name_unsynced: false,
             names_unsynced: false,
             changed_since_flush: false,
             marks: VecDeque::new(),

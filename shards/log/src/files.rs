@@ -62,7 +62,7 @@ fn open_handle(core: &Core, base: i64) -> Option<File> {
 pub(crate) async fn sync_names(core: &Rc<Core>) -> Result<(), StorageError> {
     let (unsynced, new_dir) = {
         let state = core.state.borrow();
-        (state.names_unsynced, state.dir_is_new)
+        (state.names_unsynced, state.dir_name_unsynced)
     };
     let dir = core.dir();
     let synced = async {
@@ -77,7 +77,7 @@ pub(crate) async fn sync_names(core: &Rc<Core>) -> Result<(), StorageError> {
     synced.await.map_err(|error| core.storage_error("syncing the folder of a segment", error))?;
     let mut state = core.state.borrow_mut();
     state.names_unsynced &= !unsynced;
-    state.dir_is_new &= !new_dir;
+    state.dir_name_unsynced &= !new_dir;
     Ok(())
 }
 

@@ -111,7 +111,7 @@ struct Trust {
 
 impl Opening {
     async fn run(&mut self, hint: OpenHint) -> Result<State, LogError> {
-        let dir_is_new = self.create_dir().await?;
+        self.create_dir().await?;
         let inventory = self.take_inventory().await?;
         let log_start = hint.log_start_offset.max(self.saved_offset(LOG_START_OFFSETS).await?);
         let recovery_point = hint.recovery_point.max(self.saved_offset(RECOVERY_POINTS).await?);
@@ -125,7 +125,9 @@ impl Opening {
         let mut state = State::new(self.config.clone(), segments);
         let end = state.log_end();
         state.log_start = log_start;
-        state.dir_is_new = dir_is_new;
+        // A folder that is there may be one that an earlier process made and never synced: only a
+        // sync of its parent, when something in it must last, makes sure.
+        state.dir_name_unsynced = true;
         // A crash may have come between the making of a file and the sync of its name.
         state.names_unsynced = !synced;
         self.epochs.truncate_end(end);
@@ -143,14 +145,13 @@ impl Opening {
         StorageError { dir: self.name.clone(), during, cause: Rc::new(cause) }.into()
     }
 
-    /// Returns whether the folder is new. Its name is synced when something in it must last.
-    async fn create_dir(&self) -> Result<bool, LogError> {
+    /// The name of a new folder is synced when something in it must last.
+    async fn create_dir(&self) -> Result<(), LogError> {
         let created = async {
-            let new = !fs::exists(&self.dir).await?;
-            if new {
+            if !fs::exists(&self.dir).await? {
                 fs::create_dir_all(&self.dir).await?;
             }
-            Ok(new)
+            Ok(())
         };
         created.await.map_err(|error| self.fail("creating the folder of a partition", error))
     }

@@ -474,3 +474,45 @@ fn a_reader_that_goes_on_in_order_does_not_wait_for_the_disk() {
     });
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }
+
+/// A first life makes the folder and ends with nothing in it; the second has it all acknowledged
+/// when the power goes. The folder's own name must have been synced by then.
+#[test]
+fn a_folder_from_an_earlier_life_survives_a_power_cut() {
+    for seed in 0..40 {
+        let closed = seed % 2 == 0;
+        let mut world = World::new(seed);
+        let made = world.run(move || async move {
+            let log = open_in_data().await;
+            if closed {
+                log.close().await.unwrap();
+            }
+        });
+        assert!(matches!(made, Outcome::Finished(())), "{made:?}");
+
+        let acknowledged = Rc::new(RefCell::new(0));
+        world.crash_after(200, Crash::Power);
+        let count = Rc::clone(&acknowledged);
+        let produced = world.run(move || async move {
+            let log = open_in_data().await;
+            for n in 0.. {
+                let appended = append(&log, &batch(&[value(n, 100)], NOW_MS)).await;
+                log.acknowledged(appended.last_offset + 1).await.unwrap();
+                *count.borrow_mut() += 1;
+            }
+        });
+        assert!(matches!(produced, Outcome::Crashed(Crash::Power)), "{produced:?}");
+
+        let there = world.run(|| async { read_all(&open_in_data().await, 5_000).await.len() });
+        let (there, acknowledged) = (there.finished().unwrap(), *acknowledged.borrow());
+        assert!(acknowledged > 0, "seed {seed}: the crash came too early");
+        assert!(there >= acknowledged, "seed {seed}: {there} of {acknowledged} records");
+    }
+}
+
+async fn open_in_data() -> Log {
+    fs::create_dir_all(Path::new("/data")).await.unwrap();
+    fs::sync_dir(Path::new("/")).await.unwrap();
+    let config = LogConfig { flush_messages: 1, ..LogConfig::default() };
+    open(&shared(256 << 10), PathBuf::from(DIR), config).await.0
+}
