@@ -20,6 +20,8 @@ use wire::{ErrorCode, Uuid};
 
 /// A session that was not used for this long may be evicted by a new one (Kafka's own constant).
 const EVICT_AFTER_MS: i64 = 120_000;
+/// What one partition of a session takes in memory beside the topic's name, measured.
+const PARTITION_BYTES: usize = 160;
 const EPOCH_INITIAL: i32 = 0;
 const EPOCH_FINAL: i32 = -1;
 
@@ -28,6 +30,16 @@ const EPOCH_FINAL: i32 = -1;
 pub enum TopicRef {
     Name(Rc<str>),
     Id(Uuid),
+}
+
+impl TopicRef {
+    /// What a session that remembers a partition of this topic is charged.
+    fn charge(&self) -> usize {
+        match self {
+            TopicRef::Name(name) => PARTITION_BYTES + name.len(),
+            TopicRef::Id(_) => PARTITION_BYTES,
+        }
+    }
 }
 
 /// What a client wants from one partition.
@@ -87,6 +99,7 @@ struct Session {
     order: BTreeMap<u64, Cached>,
     positions: HashMap<(TopicRef, i32), u64>,
     position_next: u64,
+    bytes: usize,
 }
 
 impl Session {
@@ -99,6 +112,7 @@ impl Session {
             order: BTreeMap::new(),
             positions: HashMap::new(),
             position_next: 0,
+            bytes: 0,
         }
     }
 
@@ -110,6 +124,7 @@ impl Session {
         }
         let position = self.position_next;
         self.position_next += 1;
+        self.bytes += key.0.charge();
         self.positions.insert(key, position);
         self.order.insert(position, Cached { wanted, high_watermark: -1, log_start_offset: -1 });
     }
@@ -117,6 +132,7 @@ impl Session {
     fn forget(&mut self, topic: &TopicRef, partition: i32) {
         if let Some(position) = self.positions.remove(&(topic.clone(), partition)) {
             self.order.remove(&position);
+            self.bytes -= topic.charge();
         }
     }
 
@@ -141,15 +157,24 @@ impl Session {
     }
 }
 
-/// The sessions of one shard, at most `slots` of them.
+/// The sessions of one shard, at most `slots` of them and about `bytes_max` bytes. A client that
+/// finds no room is served without a session.
 pub struct FetchSessions {
     slots: usize,
+    bytes_max: usize,
+    bytes: usize,
     sessions: HashMap<i32, Session>,
 }
 
 impl FetchSessions {
-    pub fn new(slots: usize) -> Self {
-        FetchSessions { slots, sessions: HashMap::new() }
+    pub fn new(slots: usize, bytes_max: usize) -> Self {
+        FetchSessions { slots, bytes_max, bytes: 0, sessions: HashMap::new() }
+    }
+
+    fn remove(&mut self, id: i32) -> bool {
+        let Some(session) = self.sessions.remove(&id) else { return false };
+        self.bytes -= session.bytes;
+        true
     }
 
     /// Starts serving a request: checks its session id and epoch, takes over what it changes and
@@ -165,7 +190,7 @@ impl FetchSessions {
         forgotten: Vec<(TopicRef, i32)>,
     ) -> Result<(Context, Vec<Wanted>), ErrorCode> {
         if request.epoch == EPOCH_INITIAL || request.epoch == EPOCH_FINAL {
-            self.sessions.remove(&request.session_id);
+            self.remove(request.session_id);
             if request.epoch == EPOCH_FINAL {
                 return Ok((Context::Sessionless, wanted));
             }
@@ -181,23 +206,36 @@ impl FetchSessions {
         }
         session.used_ms = request.now_ms;
         session.epoch_next = if request.epoch == i32::MAX { 1 } else { request.epoch + 1 };
+        let before = session.bytes;
         for partition in wanted {
             session.upsert(partition);
         }
         for (topic, partition) in &forgotten {
             session.forget(topic, *partition);
         }
+        self.bytes = self.bytes - before + session.bytes;
         if session.order.is_empty() {
-            self.sessions.remove(&request.session_id);
+            self.remove(request.session_id);
             return Ok((Context::Sessionless, Vec::new()));
+        }
+        if session.bytes > before && self.bytes > self.bytes_max {
+            // It has outgrown the cache. The client starts over, with all of its partitions.
+            self.remove(request.session_id);
+            return Err(ErrorCode::FetchSessionIdNotFound);
         }
         let fetch = session.order.values().map(|cached| cached.wanted.clone()).collect();
         Ok((Context::Incremental(request.session_id), fetch))
     }
 
     fn create(&mut self, request: Request<'_>, wanted: Vec<Wanted>) -> (Context, Vec<Wanted>) {
-        if wanted.is_empty() || !self.make_room(wanted.len(), request.now_ms) {
+        let bytes: usize = wanted.iter().map(|partition| partition.topic.charge()).sum();
+        if wanted.is_empty() || bytes > self.bytes_max {
             return (Context::Sessionless, wanted);
+        }
+        while self.sessions.len() >= self.slots || self.bytes + bytes > self.bytes_max {
+            if !self.evict(wanted.len(), request.now_ms) {
+                return (Context::Sessionless, wanted);
+            }
         }
         let id = loop {
             let id = ((request.random)() & 0x7fff_ffff) as i32;
@@ -209,15 +247,13 @@ impl FetchSessions {
         for partition in &wanted {
             session.upsert(partition.clone());
         }
+        self.bytes += session.bytes;
         self.sessions.insert(id, session);
         (Context::Full(id), wanted)
     }
 
     /// A full cache gives way to a new session only where one is stale, or old and smaller.
-    fn make_room(&mut self, partitions: usize, now_ms: i64) -> bool {
-        if self.sessions.len() < self.slots {
-            return true;
-        }
+    fn evict(&mut self, partitions: usize, now_ms: i64) -> bool {
         let stale = self
             .sessions
             .iter()
@@ -231,7 +267,7 @@ impl FetchSessions {
                 .filter(|(_, session)| now_ms - session.created_ms > EVICT_AFTER_MS)
         });
         match victim.map(|(id, _)| *id) {
-            Some(id) => self.sessions.remove(&id).is_some(),
+            Some(id) => self.remove(id),
             None => false,
         }
     }
@@ -257,6 +293,8 @@ pub struct Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PLENTY: usize = 1 << 30;
 
     fn wanted(partition: i32) -> Wanted {
         Wanted {
@@ -293,7 +331,7 @@ mod tests {
 
     #[test]
     fn an_incremental_fetch_keeps_the_partitions_and_answers_only_changes() {
-        let mut sessions = FetchSessions::new(10);
+        let mut sessions = FetchSessions::new(10, PLENTY);
         let (full, _) = begin(&mut sessions, (0, 0), 0, &[0, 1, 2]).unwrap();
         let topic = TopicRef::Name("t".into());
         assert!(matches!(full, Context::Full(_)));
@@ -311,7 +349,7 @@ mod tests {
 
     #[test]
     fn an_error_is_told_again_until_it_is_over() {
-        let mut sessions = FetchSessions::new(10);
+        let mut sessions = FetchSessions::new(10, PLENTY);
         let (context, _) = begin(&mut sessions, (0, 0), 0, &[0]).unwrap();
         let topic = TopicRef::Name("t".into());
         let failed = Told { must_answer: true, ..told(-1, false) };
@@ -322,7 +360,7 @@ mod tests {
 
     #[test]
     fn wrong_ids_and_epochs_are_refused() {
-        let mut sessions = FetchSessions::new(10);
+        let mut sessions = FetchSessions::new(10, PLENTY);
         assert_eq!(begin(&mut sessions, (9, 1), 0, &[0]), Err(ErrorCode::FetchSessionIdNotFound));
         let (context, _) = begin(&mut sessions, (0, 0), 0, &[0]).unwrap();
         let id = context.session_id();
@@ -343,7 +381,7 @@ mod tests {
 
     #[test]
     fn the_epoch_wraps_to_one() {
-        let mut sessions = FetchSessions::new(10);
+        let mut sessions = FetchSessions::new(10, PLENTY);
         let (context, _) = begin(&mut sessions, (0, 0), 0, &[0]).unwrap();
         let id = context.session_id();
         sessions.sessions.get_mut(&id).unwrap().epoch_next = i32::MAX;
@@ -353,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_full_cache_serves_without_a_session_until_one_is_stale() {
-        let mut sessions = FetchSessions::new(1);
+        let mut sessions = FetchSessions::new(1, PLENTY);
         begin(&mut sessions, (0, 0), 0, &[0]).unwrap();
         let (context, fetch) = begin(&mut sessions, (0, 0), 1, &[3]).unwrap();
         assert_eq!((context, fetch), (Context::Sessionless, vec![3]));
@@ -365,7 +403,7 @@ mod tests {
 
     #[test]
     fn forgetting_every_partition_ends_the_session() {
-        let mut sessions = FetchSessions::new(10);
+        let mut sessions = FetchSessions::new(10, PLENTY);
         let (context, _) = begin(&mut sessions, (0, 0), 0, &[0, 1]).unwrap();
         let mut random = || 7;
         let request = Request {
@@ -380,5 +418,25 @@ mod tests {
         let (context, fetch) = sessions.begin(request, Vec::new(), gone).unwrap();
         assert_eq!((context, fetch.len()), (Context::Sessionless, 0));
         assert!(sessions.sessions.is_empty());
+    }
+
+    #[test]
+    fn sessions_stay_within_their_memory() {
+        let partition = PARTITION_BYTES + "t".len();
+        let mut sessions = FetchSessions::new(10, 3 * partition);
+        let (two, _) = begin(&mut sessions, (0, 0), 0, &[0, 1]).unwrap();
+        assert!(matches!(two, Context::Full(_)));
+        let (context, fetch) = begin(&mut sessions, (0, 0), 1, &[0, 1]).unwrap();
+        assert_eq!((context, fetch), (Context::Sessionless, vec![0, 1]), "served all the same");
+        let (context, _) = begin(&mut sessions, (0, 0), 2, &[0]).unwrap();
+        assert!(matches!(context, Context::Full(_)), "one partition still fits");
+        assert_eq!(sessions.bytes, 3 * partition);
+        let grown = begin(&mut sessions, (two.session_id(), 1), 3, &[2]);
+        assert_eq!(grown, Err(ErrorCode::FetchSessionIdNotFound), "the client starts over");
+        assert_eq!(sessions.bytes, partition);
+        let (_, fetch) = begin(&mut sessions, (context.session_id(), 1), 4, &[0]).unwrap();
+        assert_eq!(fetch, [0], "a full cache does not end what does not grow");
+        begin(&mut sessions, (context.session_id(), EPOCH_FINAL), 5, &[0]).unwrap();
+        assert_eq!(sessions.bytes, 0);
     }
 }

@@ -15,6 +15,8 @@ use crate::shard::Features;
 const REQUESTS_PERCENT: usize = 25;
 /// Share for the tails of the logs.
 const CACHE_PERCENT: usize = 50;
+/// Share for what fetch sessions remember.
+const SESSIONS_PERCENT: usize = 5;
 /// Less than this and a shard could not hold one request of the default size limit.
 const SHARD_BYTES_MIN: usize = 16 * 1024 * 1024;
 /// The lowest metadata version that Kafka still speaks of (3.3-IV3) and ours (4.4-IV2).
@@ -24,6 +26,7 @@ const METADATA_VERSIONS: (i16, i16) = (7, 33);
 pub(crate) struct Memory {
     pub requests_bytes: usize,
     pub cache_bytes: usize,
+    pub sessions_bytes: usize,
 }
 
 impl Memory {
@@ -32,6 +35,7 @@ impl Memory {
         Memory {
             requests_bytes: shard / 100 * REQUESTS_PERCENT,
             cache_bytes: shard / 100 * CACHE_PERCENT,
+            sessions_bytes: shard / 100 * SESSIONS_PERCENT,
         }
     }
 }

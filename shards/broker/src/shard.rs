@@ -107,6 +107,7 @@ impl Shard {
         let config = Rc::new((*start.config).clone());
         let memory = settings::Memory::split(start.memory_bytes, usize::from(start.shards));
         let slots = config.fetch_session_slots as usize / usize::from(start.shards);
+        let fetch_sessions = FetchSessions::new(slots.max(1), memory.sessions_bytes);
         Rc::new(Shard {
             id: usize::from(start.shard),
             node_id: NodeId::of(start.broker_id, start.shard).0,
@@ -117,7 +118,7 @@ impl Shard {
             image: RefCell::new(Image::new(start.cluster_id.as_str())),
             cluster_id: start.cluster_id,
             found: RefCell::default(),
-            fetch_sessions: RefCell::new(FetchSessions::new(slots.max(1))),
+            fetch_sessions: RefCell::new(fetch_sessions),
             request_budget: Rc::new(RequestBudget::new(memory.requests_bytes)),
             log_shared: settings::log_shared(&memory),
             connections: Connections::default(),

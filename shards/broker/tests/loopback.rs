@@ -13,6 +13,8 @@ use reactor::ShardSpec;
 use support::{Client, Gone, Shards, batch, start_shards, values};
 use wire::messages::api_versions_request::ApiVersionsRequest;
 use wire::messages::api_versions_response::ApiVersionsResponse;
+use wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
+use wire::messages::describe_configs_response::DescribeConfigsResponse;
 use wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use wire::messages::fetch_response::FetchResponse;
 use wire::messages::init_producer_id_request::InitProducerIdRequest;
@@ -30,6 +32,7 @@ use wire::{ApiKey, ErrorCode, Message, Reader, Records, frame};
 
 response!(Metadata, MetadataResponse, borrows);
 response!(ApiVersions, ApiVersionsResponse, borrows);
+response!(DescribeConfigs, DescribeConfigsResponse, borrows);
 response!(InitProducerId, InitProducerIdResponse);
 response!(ListOffsets, ListOffsetsResponse, borrows);
 response!(Produce, ProduceResponse, borrows);
@@ -137,6 +140,44 @@ fn a_fetch_from_the_wrong_shard_is_answered_in_every_version() {
             assert_eq!(partition.current_leader.leader_id, hint, "version {version}");
             assert_eq!(response.node_endpoints.len(), usize::from(version >= 16));
         }
+    });
+}
+
+/// A small request must not be able to ask for an answer of any size.
+#[test]
+fn what_is_named_many_times_is_answered_once() {
+    with_broker(1, &[], |broker| async move {
+        let mut client = Client::connect(broker.addresses[0]).await.expect("connect");
+        assert_eq!(client.create_topic("once", 1, &[]).await.expect("create"), 0);
+        let too_long = "x".repeat(i16::MAX as usize);
+        let names = ["once", "nowhere", "once", &too_long, "nowhere", "once"];
+        let topics = names
+            .map(|name| MetadataRequestTopic { name: Some(name.into()), ..Default::default() });
+        let request = MetadataRequest {
+            topics: Some(topics.to_vec().into()),
+            allow_auto_topic_creation: false,
+            ..Default::default()
+        };
+        let response: MetadataResponse<'_> =
+            client.call::<_, Metadata>(ApiKey::Metadata, 12, &request).await.expect("metadata");
+        let mut answered: Vec<String> =
+            response.topics.iter().filter_map(|topic| Some(topic.name?.to_string())).collect();
+        answered.sort();
+        assert_eq!(answered, ["nowhere", "once", &too_long]);
+        let resources = names.map(|name| DescribeConfigsResource {
+            resource_type: 2,
+            resource_name: name.into(),
+            ..Default::default()
+        });
+        let request =
+            DescribeConfigsRequest { resources: resources.to_vec().into(), ..Default::default() };
+        let response: DescribeConfigsResponse<'_> = client
+            .call::<_, DescribeConfigs>(ApiKey::DescribeConfigs, 4, &request)
+            .await
+            .expect("an answer, though the message quotes the longest name there can be");
+        let errors: Vec<i16> = response.results.iter().map(|result| result.error_code).collect();
+        let unknown = ErrorCode::UnknownTopicOrPartition.code();
+        assert_eq!(errors, [0, unknown, ErrorCode::InvalidTopicException.code()]);
     });
 }
 

@@ -1,6 +1,9 @@
 //! DescribeConfigs (32): every key of a resource with its value, where that comes from, its type
 //! and its documentation, from the one registry table.
 
+use std::collections::HashSet;
+
+use meta::Failure;
 use meta::config::{self, Entry, ResourceKind};
 use wire::ErrorCode;
 use wire::messages::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
@@ -24,8 +27,15 @@ pub(crate) async fn handle(request: Request) -> Handled {
     let body: DescribeConfigsRequest<'_> = request.body()?;
     let wants =
         Wants { synonyms: body.include_synonyms, documentation: body.include_documentation };
-    let results: Vec<DescribeConfigsResult<'_>> =
-        body.resources.iter().map(|resource| describe(&request.shard, resource, wants)).collect();
+    // A resource named a thousand times is answered once, or a small request could ask for an
+    // answer of any size.
+    let mut seen = HashSet::new();
+    let results: Vec<DescribeConfigsResult<'_>> = body
+        .resources
+        .iter()
+        .filter(|resource| seen.insert((resource.resource_type, resource.resource_name.clone())))
+        .map(|resource| describe(&request.shard, resource, wants))
+        .collect();
     request.reply(&DescribeConfigsResponse { results: results.into(), ..Default::default() })
 }
 
@@ -52,25 +62,25 @@ fn describe<'a>(
                 .collect();
             result.configs = configs.into();
         }
-        Err((error, message)) => {
-            result.error_code = error.code();
-            result.error_message = Some(message.into());
+        Err(failure) => {
+            result.error_code = failure.code.code();
+            result.error_message = Some(failure.message.into());
         }
     }
     result
 }
 
-fn entries(shard: &Shard, kind: i8, name: &str) -> Result<Vec<Entry>, (ErrorCode, String)> {
+fn entries(shard: &Shard, kind: i8, name: &str) -> Result<Vec<Entry>, Failure> {
     let image = shard.image();
     let layers = shard.layers(&image);
     match ResourceKind::from_code(kind) {
         Some(ResourceKind::Topic) => {
             if let Some(problem) = meta::controller::topic_name_problem(name) {
-                return Err((ErrorCode::InvalidTopicException, problem));
+                return Err(Failure::new(ErrorCode::InvalidTopicException, problem));
             }
             if image.topic_by_name(name).is_none() {
                 let message = format!("the topic '{name}' does not exist");
-                return Err((ErrorCode::UnknownTopicOrPartition, message));
+                return Err(Failure::new(ErrorCode::UnknownTopicOrPartition, message));
             }
             Ok(config::resolve_topic(layers, name))
         }
@@ -82,17 +92,17 @@ fn entries(shard: &Shard, kind: i8, name: &str) -> Result<Vec<Entry>, (ErrorCode
             Ok(node) => {
                 let message =
                     format!("unexpected broker id, expected {} but got {node}", shard.node_id());
-                Err((ErrorCode::InvalidRequest, message))
+                Err(Failure::new(ErrorCode::InvalidRequest, message))
             }
             Err(_) => {
                 let message = format!("broker id must be an integer, but it is '{name}'");
-                Err((ErrorCode::InvalidRequest, message))
+                Err(Failure::new(ErrorCode::InvalidRequest, message))
             }
         },
         Some(ResourceKind::Group) => Ok(config::resolve_group(layers, name)),
         Some(_) | None => {
             let message = format!("configurations of resource type {kind} cannot be described");
-            Err((ErrorCode::InvalidRequest, message))
+            Err(Failure::new(ErrorCode::InvalidRequest, message))
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Metadata (3): the shard nodes, and which of them leads each partition. Creates a topic that a
 //! client asks for by name where both the client and the broker allow it.
 
+use std::collections::HashSet;
+
 use ahash::AHashMap;
 use wire::messages::metadata_request::MetadataRequest;
 use wire::messages::metadata_response::{
@@ -19,6 +21,7 @@ const NULL_MEANS_ALL_VERSION: i16 = 1;
 const NULL_NAME_VERSION: i16 = 12;
 
 /// One topic as the client asked for it.
+#[derive(PartialEq, Eq, Hash)]
 enum Asked {
     Name(String),
     Id(Uuid),
@@ -26,7 +29,9 @@ enum Asked {
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: MetadataRequest<'_> = request.body()?;
-    let asked: Option<Vec<Asked>> = body.topics.as_ref().map(|topics| {
+    // A set: a topic named a thousand times is answered once, or a small request could ask for an
+    // answer of any size.
+    let asked: Option<HashSet<Asked>> = body.topics.as_ref().map(|topics| {
         let asked = topics.iter().map(|topic| match topic.name {
             Some(name) => Asked::Name(name.into_owned()),
             None => Asked::Id(topic.topic_id),
@@ -107,7 +112,7 @@ fn named_topic(
 
 /// Creates the named topics that do not exist, with the broker's defaults. Returns what could not
 /// be created and why.
-async fn create_missing(shard: &Shard, asked: &[Asked]) -> AHashMap<String, ErrorCode> {
+async fn create_missing(shard: &Shard, asked: &HashSet<Asked>) -> AHashMap<String, ErrorCode> {
     if !shard.config().auto_create_topics {
         return AHashMap::new();
     }

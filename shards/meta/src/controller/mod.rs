@@ -56,9 +56,18 @@ pub struct Failure {
 /// The answer to one item of a request.
 pub type Outcome<T> = Result<T, Failure>;
 
+/// A message quotes what the client sent, which may be as long as the protocol's strings get; with
+/// the words around it the answer would be too long to encode.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024;
+
 impl Failure {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Failure { code, message: message.into() }
+        let mut message = message.into();
+        if message.len() > MESSAGE_BYTES_MAX {
+            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+            message.push_str("...");
+        }
+        Failure { code, message }
     }
 }
 
