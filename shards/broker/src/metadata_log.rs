@@ -40,7 +40,8 @@ impl MetadataLog {
             max_message_bytes: SEGMENT_BYTES,
             ..LogConfig::default()
         };
-        let hint = OpenHint { leader_epoch: EPOCH, ..OpenHint::default() };
+        // Without some of its metadata the broker would set topics aside and create them anew.
+        let hint = OpenHint { leader_epoch: EPOCH, whole: true, ..OpenHint::default() };
         let (log, _) = Log::open(shared, data_dir.join(DIR_NAME), config, hint, now_ms).await?;
         let metadata = MetadataLog { log };
         let records = metadata.replay().await?;

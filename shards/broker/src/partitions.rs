@@ -259,13 +259,11 @@ async fn open(
             recovery_point: found.recovery_point,
             log_start_offset: found.log_start_offset,
             leader_epoch: assignment.leader_epoch,
+            whole: false,
         },
-        None => OpenHint {
-            clean: true,
-            recovery_point: 0,
-            log_start_offset: 0,
-            leader_epoch: assignment.leader_epoch,
-        },
+        None => {
+            OpenHint { clean: true, leader_epoch: assignment.leader_epoch, ..OpenHint::default() }
+        }
     };
     let limits = shard.partition_limits();
     let options = settings::log_config(&config, &limits);

@@ -110,6 +110,9 @@ pub struct OpenHint {
     pub log_start_offset: i64,
     /// The epoch this log will be written under.
     pub leader_epoch: i32,
+    /// Nothing below the recovery point can be done without: where something of it is damaged or
+    /// gone, opening fails and leaves the files as they are, instead of cutting the log there.
+    pub whole: bool,
 }
 
 /// What opening a log found.

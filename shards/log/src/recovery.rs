@@ -116,10 +116,13 @@ impl Opening {
         let log_start = hint.log_start_offset.max(self.saved_offset(LOG_START_OFFSETS).await?);
         let recovery_point = hint.recovery_point.max(self.saved_offset(RECOVERY_POINTS).await?);
         self.epochs = self.saved_epochs().await?;
+        if hint.whole && inventory.segments.is_empty() && recovery_point > 0 {
+            return Err(self.incomplete(0, 0, "every segment is missing"));
+        }
         let clean = if hint.clean { self.open_clean(&inventory).await? } else { None };
         let (segments, synced) = match clean {
             Some(segments) => (segments, true),
-            None => (self.open_unclean(&inventory, recovery_point).await?, false),
+            None => (self.open_unclean(&inventory, recovery_point, hint.whole).await?, false),
         };
         let (segments, log_start) = self.start_at(segments, log_start, &inventory).await?;
         let mut state = State::new(self.config.clone(), segments);
@@ -154,6 +157,13 @@ impl Opening {
             Ok(())
         };
         created.await.map_err(|error| self.fail("creating the folder of a partition", error))
+    }
+
+    /// The log lacks what it must have; nothing of it was touched.
+    fn incomplete(&self, base: i64, position: u32, problem: &str) -> LogError {
+        let file = file_path(&self.dir, FileKind::Log, base);
+        let problem = format!("{problem}, though more was written; put it back from a copy");
+        LogError::Corrupt { file: file.display().to_string(), position: position.into(), problem }
     }
 
     /// Lists the folder and removes what a crash left half made or half deleted.
@@ -249,6 +259,7 @@ impl Opening {
         &mut self,
         inventory: &Inventory,
         recovery_point: i64,
+        whole: bool,
     ) -> Result<VecDeque<Segment>, LogError> {
         let on_disk = &inventory.segments;
         let mut segments = VecDeque::new();
@@ -276,6 +287,10 @@ impl Opening {
             let (read, ending) = self.walk(*segment, start, trust).await?;
             let ending = ending.before(&read, next, trust.holes);
             let complete = matches!(ending, Ending::Complete);
+            let is_end = !complete || next.is_none();
+            if whole && is_end && read.next_offset < recovery_point {
+                return Err(self.incomplete(segment.base, read.size, ending.problem()));
+            }
             segments.push_back(read);
             self.settle(&mut segments, *segment, ending, next.is_some() && complete).await?;
             if !complete {

@@ -7,7 +7,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::*;
-use log::{AppendError, Log, LogConfig, OpenHint};
+use log::{AppendError, Log, LogConfig, LogError, OpenHint};
 
 const BATCHES: u64 = 60;
 const PRODUCER: i64 = 77;
@@ -256,4 +256,29 @@ fn an_unclean_log_that_claims_to_be_clean_is_recovered_all_the_same() {
     let mut bench = Bench::new(false);
     let path = bench.copy();
     assert_eq!(end_after(path, true), BATCHES as i64);
+}
+
+#[test]
+fn a_log_that_must_be_whole_is_not_cut_below_its_recovery_point() {
+    let mut bench = Bench::new(true);
+    let refused = |path: PathBuf| {
+        on_uring(move || async move {
+            let hint = OpenHint { whole: true, ..OpenHint::default() };
+            let opened = Log::open(&shared(1 << 20), path, config(), hint, NOW_MS).await;
+            matches!(opened, Err(LogError::Corrupt { .. }))
+        })
+    };
+    assert!(!refused(bench.copy()), "nothing is missing");
+    let path = bench.copy();
+    let last = files(&path, ".log").pop().unwrap();
+    let half = std::fs::read(&last).unwrap();
+    let half = half[..half.len() / 2].to_vec();
+    std::fs::write(&last, &half).unwrap();
+    assert!(refused(path.clone()), "half of the last segment is missing");
+    assert_eq!(std::fs::read(&last).unwrap(), half, "the file is left as it was");
+    for segment in files(&path, ".log") {
+        std::fs::remove_file(segment).unwrap();
+    }
+    assert!(refused(path.clone()), "every segment is missing");
+    assert!(files(&path, ".log").is_empty());
 }

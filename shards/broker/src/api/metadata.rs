@@ -21,7 +21,6 @@ const NULL_MEANS_ALL_VERSION: i16 = 1;
 const NULL_NAME_VERSION: i16 = 12;
 
 /// One topic as the client asked for it.
-#[derive(PartialEq, Eq, Hash)]
 enum Asked {
     Name(String),
     Id(Uuid),
@@ -29,10 +28,12 @@ enum Asked {
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: MetadataRequest<'_> = request.body()?;
-    // A set: a topic named a thousand times is answered once, or a small request could ask for an
-    // answer of any size.
-    let asked: Option<HashSet<Asked>> = body.topics.as_ref().map(|topics| {
-        let asked = topics.iter().map(|topic| match topic.name {
+    // A topic named a thousand times is answered once, or a small request could ask for an answer
+    // of any size.
+    let mut seen = HashSet::new();
+    let asked: Option<Vec<Asked>> = body.topics.as_ref().map(|topics| {
+        let once = topics.iter().filter(|topic| seen.insert((topic.name.clone(), topic.topic_id)));
+        let asked = once.map(|topic| match topic.name {
             Some(name) => Asked::Name(name.into_owned()),
             None => Asked::Id(topic.topic_id),
         });
@@ -41,6 +42,7 @@ pub(crate) async fn handle(request: Request) -> Handled {
     let wants_all =
         asked.as_ref().is_none_or(|a| a.is_empty() && request.version < NULL_MEANS_ALL_VERSION);
     let may_create = body.allow_auto_topic_creation;
+    drop(seen);
     drop(body);
     let shard = &request.shard;
     let topics = if wants_all {
@@ -112,7 +114,7 @@ fn named_topic(
 
 /// Creates the named topics that do not exist, with the broker's defaults. Returns what could not
 /// be created and why.
-async fn create_missing(shard: &Shard, asked: &HashSet<Asked>) -> AHashMap<String, ErrorCode> {
+async fn create_missing(shard: &Shard, asked: &[Asked]) -> AHashMap<String, ErrorCode> {
     if !shard.config().auto_create_topics {
         return AHashMap::new();
     }
