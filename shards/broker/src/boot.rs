@@ -97,7 +97,7 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
     let (queue, jobs) = channel(CONTROLLER_QUEUE);
     shard.controller.replace(Some(queue));
     let controller = Controller { shard: shard.clone(), log, progress: progress.clone() };
-    let controlling = spawn(controller.run(jobs));
+    let mut controlling = spawn(controller.run(jobs));
     if let Either::Left(ended) = race(&mut pump, progress.reached(offset)).await {
         return ended;
     }
@@ -107,8 +107,9 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
     let asked_to_end = spawn(reactor::signal::termination());
     yield_now().await;
     ready();
-    match race(&mut pump, asked_to_end).await {
-        Either::Left(ended) => return ended,
+    match race(race(&mut pump, &mut controlling), asked_to_end).await {
+        Either::Left(Either::Left(ended)) => return ended,
+        Either::Left(Either::Right(ended)) => return ended.and(Err(BrokerError::MeshClosed)),
         Either::Right(Ok(signal)) => info!("{signal:?}: shutting down"),
         Either::Right(Err(source)) => return Err(BrokerError::Signals(source)),
     }
@@ -230,7 +231,7 @@ async fn stop(shard: &Rc<Shard>, accepting: Task<()>) -> (Vec<CheckpointEntry>, 
 async fn stop_all(
     shard: &Rc<Shard>,
     accepting: Task<()>,
-    (controlling, progress): (Task<MetadataLog>, &Progress),
+    (controlling, progress): (Task<Result<MetadataLog, BrokerError>>, &Progress),
     mut stopped: Receiver<Stopped>,
     checkpoints: Rc<Checkpoints>,
 ) -> Result<(), BrokerError> {
@@ -247,7 +248,7 @@ async fn stop_all(
     clean &= checkpoints.write(shard.data_dirs()).await;
     // Closes the controller's queue, which ends it once what is in it is done.
     shard.controller.replace(None);
-    controlling.await.close().await?;
+    controlling.await?.close().await?;
     if clean {
         disk::mark_clean(shard.data_dirs()).await;
     }

@@ -9,7 +9,6 @@ use std::rc::Rc;
 
 use meta::{Delta, Failure, MetadataRecord, NodeId};
 use reactor::sync::{Notify, OneshotSender, Receiver};
-use tracing::error;
 use wire::ErrorCode;
 
 use crate::control::{ControlReply, ControlRequest};
@@ -73,14 +72,18 @@ pub(crate) struct Controller {
 
 impl Controller {
     /// Serves until the queue closes; hands the metadata log back for closing.
-    pub async fn run(self, mut queue: Receiver<Job>) -> MetadataLog {
+    ///
+    /// # Errors
+    /// A change could not be made durable, or not on every shard: nobody knows any more what holds,
+    /// so the process has to end and read its log again.
+    pub async fn run(self, mut queue: Receiver<Job>) -> Result<MetadataLog, BrokerError> {
         while let Some(job) = queue.recv().await {
-            let reply = match self.serve(job.request).await {
-                Ok(reply) => reply,
+            let (reply, failed) = match self.serve(job.request).await {
+                Ok(reply) => (reply, None),
                 Err(error) => {
-                    error!("metadata change failed: {error}");
                     let code = ErrorCode::KafkaStorageError;
-                    ControlReply::Failed(Failure::new(code, error.to_string()))
+                    let failure = Failure::new(code, error.to_string());
+                    (ControlReply::Failed(failure), Some(error))
                 }
             };
             match job.reply_to {
@@ -92,8 +95,11 @@ impl Controller {
                     let _ = self.shard.mesh.send(shard, message).await;
                 }
             }
+            if let Some(error) = failed {
+                return Err(error);
+            }
         }
-        self.log
+        Ok(self.log)
     }
 
     async fn serve(&self, request: ControlRequest) -> Result<ControlReply, BrokerError> {

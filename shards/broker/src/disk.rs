@@ -33,6 +33,9 @@ pub(crate) async fn survey(data_dirs: &[PathBuf]) -> Result<(Found, bool), Broke
         let in_dir = |source| BrokerError::DataDir { dir: data_dir.clone(), source };
         let clean = checkpoints::take_clean_shutdown(data_dir).await.map_err(in_dir)?;
         all_clean &= clean;
+        // A process that died may have made partition directories whose names a power cut would still
+        // take; from here on what is found is there for good.
+        fs::sync_dir(data_dir).await.map_err(in_dir)?;
         let (recovery_points, log_starts) = match clean {
             true => (
                 offsets(data_dir, RECOVERY_POINTS).await,
@@ -58,13 +61,9 @@ pub(crate) async fn survey(data_dirs: &[PathBuf]) -> Result<(Found, bool), Broke
                 log_start_offset: log_starts.get(&key).copied().unwrap_or(0),
             };
             if let Some(other) = found.insert(entry.name.clone(), log) {
-                let first = data_dirs.get(other.dir_number).unwrap_or(data_dir);
-                warn!(
-                    "{} is in {} and in {}; the latter is served; move away the folder that is not wanted",
-                    entry.name,
-                    first.display(),
-                    data_dir.display()
-                );
+                let first = data_dirs.get(other.dir_number).cloned().unwrap_or_default();
+                let second = data_dir.clone();
+                return Err(BrokerError::FoundTwice { name: entry.name, first, second });
             }
         }
     }

@@ -70,6 +70,12 @@ pub enum BrokerError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("data directory {dir}: {source}")]
     DataDir { dir: PathBuf, source: std::io::Error },
+    #[error(
+        "partition {name} is in two data directories, {first} and {second}: move the copy that is \
+         not wanted elsewhere",
+        first = first.display(), second = second.display()
+    )]
+    FoundTwice { name: String, first: PathBuf, second: PathBuf },
     #[error("metadata log: {0}")]
     MetadataLog(String),
     #[error("metadata: {0}")]

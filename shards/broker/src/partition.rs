@@ -4,9 +4,10 @@
 //! watermark is the log's visible end: what is as durable as the topic promises.
 
 use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
 use std::rc::Rc;
 
-use log::Log;
+use log::{Log, LogState};
 use meta::config::TopicConfig;
 use wire::records::validate::Rules;
 use wire::{ErrorCode, Uuid};
@@ -126,6 +127,15 @@ impl Partition {
     pub fn may_delete_records(&self) -> bool {
         let config = self.config.borrow();
         config.delete || !config.compact
+    }
+
+    /// Whether a write has failed because the disk was full: such a log is whole and can go on as
+    /// soon as there is space.
+    pub fn ran_out_of_space(&self) -> bool {
+        match self.log.state() {
+            LogState::Poisoned(error) => error.cause.kind() == ErrorKind::StorageFull,
+            LogState::Online | LogState::Closed => false,
+        }
     }
 
     /// Takes over a changed topic configuration.

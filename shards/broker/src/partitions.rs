@@ -139,6 +139,40 @@ impl LocalPartitions {
         .detach();
     }
 
+    /// Opens a partition again whose log had failed.
+    pub async fn reopen(&self, shard: &Rc<Shard>, partition: &Rc<Partition>) {
+        let key = (partition.topic_id, partition.index);
+        let is_same = self.with_slot(
+            &key,
+            |slot| matches!(slot, Some(Slot::Online(current)) if Rc::ptr_eq(current, partition)),
+        );
+        if !is_same {
+            return;
+        }
+        self.set(key, Slot::Opening);
+        // What could not be written is gone with the close; its producers were told so.
+        if let Err(error) = partition.log.clone().close().await {
+            warn!(topic = %partition.topic, partition = partition.index, "closed: {error}");
+        }
+        if let Some(count) = self.per_dir.borrow_mut().get_mut(partition.dir_number) {
+            *count = count.saturating_sub(1);
+        }
+        let found = FoundLog {
+            dir_number: partition.dir_number,
+            clean: false,
+            recovery_point: partition.log.recovery_point(),
+            log_start_offset: partition.log.log_start_offset(),
+        };
+        let assignment = Assignment {
+            topic_id: partition.topic_id,
+            topic: partition.topic.clone(),
+            index: partition.index,
+            leader_epoch: partition.leader_epoch(),
+            found: Some(found),
+        };
+        self.open(shard, assignment);
+    }
+
     /// Takes the partition out of service and deletes its log; returns when its directory has
     /// been renamed, so that a topic of the same name can be created.
     pub async fn delete(&self, key: (Uuid, i32)) {

@@ -23,6 +23,8 @@ pub(crate) enum Close {
     Malformed(#[from] wire::DecodeError),
     #[error("unsupported api key {api_key} version {api_version}")]
     Unsupported { api_key: i16, api_version: i16 },
+    #[error("request names {items} items, at most {most} are answered")]
+    TooManyItems { items: usize, most: usize },
     #[error("the broker is shutting down")]
     Stopping,
     #[error("acks=0 produce failed: {0:?}")]

@@ -83,6 +83,8 @@ pub(crate) struct Shard {
     config: RefCell<Rc<BrokerConfig>>,
     image: RefCell<Image>,
     pub partitions: LocalPartitions,
+    /// Data directories that are almost full.
+    pub full_dirs: FullDirs,
     pub found: RefCell<BTreeMap<String, FoundLog>>,
     pub fetch_sessions: RefCell<FetchSessions>,
     pub request_budget: Rc<RequestBudget>,
@@ -112,6 +114,7 @@ impl Shard {
             id: usize::from(start.shard),
             node_id: NodeId::of(start.broker_id, start.shard).0,
             partitions: LocalPartitions::new(start.data_dirs.len()),
+            full_dirs: FullDirs::new(start.data_dirs.len()),
             data_dirs: start.data_dirs,
             static_config: start.static_config,
             config: RefCell::new(config),
@@ -340,6 +343,27 @@ impl Shard {
     pub async fn stop_asked(&self) {
         while !self.stopping.get() {
             self.stop_asked.notified().await;
+        }
+    }
+}
+
+/// Which data directories take no more records for want of space.
+pub(crate) struct FullDirs(RefCell<Vec<bool>>);
+
+impl FullDirs {
+    fn new(dirs: usize) -> Self {
+        FullDirs(RefCell::new(vec![false; dirs]))
+    }
+
+    pub fn contains(&self, dir_number: usize) -> bool {
+        self.0.borrow().get(dir_number).copied().unwrap_or(false)
+    }
+
+    /// Returns whether this is news.
+    pub fn set(&self, dir_number: usize, is_full: bool) -> bool {
+        match self.0.borrow_mut().get_mut(dir_number) {
+            Some(was_full) => std::mem::replace(was_full, is_full) != is_full,
+            None => false,
         }
     }
 }

@@ -8,12 +8,13 @@ use wire::messages::create_topics_response::{
     CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse,
 };
 
-use super::Request;
+use super::{DESCRIBED_ITEMS_MAX, Request, check_items};
 use crate::control::ControlRequest;
 use crate::reply::Handled;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: CreateTopicsRequest<'_> = request.body()?;
+    check_items(body.topics.len(), DESCRIBED_ITEMS_MAX)?;
     let validate_only = body.validate_only;
     let topics: Vec<CreateTopic> = body.topics.iter().map(|topic| to_create(&topic)).collect();
     drop(body);

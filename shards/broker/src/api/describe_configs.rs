@@ -12,7 +12,7 @@ use wire::messages::describe_configs_response::{
     DescribeConfigsSynonym,
 };
 
-use super::{Request, owned};
+use super::{DESCRIBED_ITEMS_MAX, Request, check_items, owned};
 use crate::reply::Handled;
 use crate::shard::Shard;
 
@@ -25,6 +25,7 @@ struct Wants {
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: DescribeConfigsRequest<'_> = request.body()?;
+    check_items(body.resources.len(), DESCRIBED_ITEMS_MAX)?;
     let wants =
         Wants { synonyms: body.include_synonyms, documentation: body.include_documentation };
     // A resource named a thousand times is answered once, or a small request could ask for an

@@ -19,7 +19,7 @@ use wire::messages::fetch_response::{
 };
 use wire::{ErrorCode, Records, Uuid};
 
-use super::{Request, owned};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
 use crate::fetch_session::{self, Context, Told, TopicRef, Wanted};
 use crate::partition::Partition;
 use crate::reply::Handled;
@@ -90,6 +90,8 @@ struct Limits {
 pub(crate) async fn handle(request: Request) -> Handled {
     let shard = request.shard.clone();
     let body: FetchRequest<'_> = request.body()?;
+    let items = body.topics.iter().map(|topic| topic.partitions.len()).sum();
+    check_items(items, REQUEST_ITEMS_MAX)?;
     let (context, wanted) = match begin_session(&request, &body) {
         Ok(begun) => begun,
         Err(error) => return request.reply(&session_error(error)),

@@ -17,7 +17,7 @@ const BATCH_VERSION: i16 = 4;
 const KEY_TYPE_GROUP: i8 = 0;
 const KEY_TYPE_TRANSACTION: i8 = 1;
 const KEY_TYPE_SHARE: i8 = 2;
-/// Partitions of each internal topic (Kafka's default for all of them).
+/// Partitions of an internal topic that does not exist yet (Kafka's default for all of them).
 const COORDINATOR_PARTITIONS: i32 = 50;
 
 pub(crate) async fn handle(request: Request) -> Handled {
@@ -76,7 +76,12 @@ fn find(request: &Request, key_type: i8, key: &str) -> Result<Endpoint, (ErrorCo
         }
         _ => return Err((ErrorCode::InvalidRequest, "unknown coordinator key type")),
     };
-    let partition = hash::coordinator_partition(key, COORDINATOR_PARTITIONS);
+    let partitions = {
+        let image = request.shard.image();
+        let existing = image.topic_by_name(topic).map(|topic| topic.partitions.len());
+        existing.and_then(|n| i32::try_from(n).ok()).unwrap_or(COORDINATOR_PARTITIONS)
+    };
+    let partition = hash::coordinator_partition(key, partitions);
     let nodes = request.shard.endpoints();
     let by_number = || {
         let count = nodes.len().max(1);

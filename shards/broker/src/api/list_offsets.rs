@@ -8,7 +8,7 @@ use wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
 };
 
-use super::Request;
+use super::{REQUEST_ITEMS_MAX, Request, check_items};
 use crate::fetch_session::TopicRef;
 use crate::partition::Partition;
 use crate::reply::Handled;
@@ -29,6 +29,8 @@ const NOTHING: Found = (-1, -1, -1);
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: ListOffsetsRequest<'_> = request.body()?;
+    let items = body.topics.iter().map(|topic| topic.partitions.len()).sum();
+    check_items(items, REQUEST_ITEMS_MAX)?;
     let mut topics = Vec::with_capacity(body.topics.len());
     let mut seen = HashSet::new();
     for topic in body.topics.iter() {

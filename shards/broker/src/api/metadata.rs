@@ -10,7 +10,7 @@ use wire::messages::metadata_response::{
 };
 use wire::{ErrorCode, Uuid};
 
-use super::{Request, owned};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
 use crate::control::ControlRequest;
 use crate::reply::Handled;
 use crate::shard::Shard;
@@ -28,6 +28,7 @@ enum Asked {
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: MetadataRequest<'_> = request.body()?;
+    check_items(body.topics.as_ref().map_or(0, |topics| topics.len()), REQUEST_ITEMS_MAX)?;
     // A topic named a thousand times is answered once, or a small request could ask for an answer
     // of any size.
     let mut seen = HashSet::new();

@@ -189,6 +189,18 @@ pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
     }
 }
 
+/// Items (partitions, topics, resources) that one request may name. An answer takes a hundred times
+/// the few bytes that name an item, so a frame's size alone is no bound for the memory.
+const REQUEST_ITEMS_MAX: usize = 200_000;
+/// The same where every item is answered with all its settings.
+const DESCRIBED_ITEMS_MAX: usize = 10_000;
+
+/// # Errors
+/// The connection has to close: the request names more than its answer could hold.
+fn check_items(items: usize, most: usize) -> Result<(), Close> {
+    if items > most { Err(Close::TooManyItems { items, most }) } else { Ok(()) }
+}
+
 /// A name in a response that was copied out of the frame or the image.
 pub(crate) fn owned(text: &str) -> Cow<'static, str> {
     Cow::Owned(text.to_owned())

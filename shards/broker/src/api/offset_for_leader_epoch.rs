@@ -8,12 +8,14 @@ use wire::messages::offset_for_leader_epoch_response::{
     EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult,
 };
 
-use super::Request;
+use super::{REQUEST_ITEMS_MAX, Request, check_items};
 use crate::fetch_session::TopicRef;
 use crate::reply::Handled;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: OffsetForLeaderEpochRequest<'_> = request.body()?;
+    let items = body.topics.iter().map(|topic| topic.partitions.len()).sum();
+    check_items(items, REQUEST_ITEMS_MAX)?;
     let mut topics = Vec::with_capacity(body.topics.len());
     for topic in body.topics.iter() {
         let topic_ref = TopicRef::Name(topic.topic.as_ref().into());

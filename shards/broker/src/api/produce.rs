@@ -20,7 +20,7 @@ use wire::records::BatchView;
 use wire::records::validate::{Rejection, validate};
 use wire::{ErrorCode, Records};
 
-use super::{Request, owned};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
 use crate::fetch_session::TopicRef;
 use crate::partition::Partition;
 use crate::reply::{Close, Handled, Pending, Reply};
@@ -113,6 +113,8 @@ impl Drop for Waiting {
 /// Appends every batch of the request.
 pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
     let body: ProduceRequest<'_> = request.body()?;
+    let items = body.topic_data.iter().map(|topic| topic.partition_data.len()).sum();
+    check_items(items, REQUEST_ITEMS_MAX)?;
     let acks = body.acks;
     let acks_are_known = (-1..=1).contains(&acks);
     let mut outcomes: SmallVec<[Outcome; 1]> = SmallVec::new();
@@ -173,6 +175,10 @@ async fn append(
     };
     if owner.is_internal {
         return Err(Refused::code(ErrorCode::InvalidTopicException));
+    }
+    if shard.full_dirs.contains(owner.dir_number) {
+        let message = "the disk of this partition is almost full".to_owned();
+        return Err(Refused::because(ErrorCode::KafkaStorageError, message));
     }
     let now_ms = reactor::wall_clock_ms();
     let rules = owner.produce_rules(request.version);
