@@ -189,6 +189,7 @@ fn reason(shard: usize, error: &BrokerError) -> Error {
             format!("shard {shard} cannot use {}: {}", dir.display(), plain(source)),
             "give the user of this process access to it, or name another --data-dir",
         ),
+        BrokerError::DataDirs(reason) => Error::data_dir(reason, ""),
         other => Error::internal(format!("shard {shard} has ended: {other}")),
     }
 }

@@ -153,17 +153,16 @@ async fn load(
 ) -> Result<(MetadataLog, Arc<Boot>), BrokerError> {
     let data_dirs = shard.data_dirs();
     let (mut found, clean) = disk::survey(data_dirs).await?;
-    let Some(first_dir) = data_dirs.first() else {
-        return Err(BrokerError::MetadataLog("no data directory is configured".to_owned()));
-    };
+    let metadata_dir = disk::metadata_dir(data_dirs, &found).await?;
     let now_ms = reactor::wall_clock_ms();
-    let (log, records) = MetadataLog::open(&shard.log_shared, first_dir, now_ms).await?;
+    let (log, records) = MetadataLog::open(&shard.log_shared, metadata_dir, now_ms).await?;
     let mut image = Image::new(shard.cluster_id());
     let replayed = Delta { base_offset: 0, records: records.into() };
     image.apply_delta(&replayed)?;
     registration.restart = if clean { Restart::Clean } else { Restart::Unclean };
     register(shard, &mut image, &log, &registration).await?;
     disk::set_strays_aside(data_dirs, &mut found, &image).await;
+    disk::warn_of_missing(&found, &image);
     Ok((log, Arc::new(Boot { image, found })))
 }
 

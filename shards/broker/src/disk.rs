@@ -70,6 +70,55 @@ pub(crate) async fn survey(data_dirs: &[PathBuf]) -> Result<(Found, bool), Broke
     Ok((found, all_clean))
 }
 
+/// The data directory that holds the metadata log: where it is already, in whatever order the
+/// directories are named; on a first start the first of them. To begin a new log beside partitions
+/// would set every one of them aside.
+pub(crate) async fn metadata_dir<'a>(
+    data_dirs: &'a [PathBuf],
+    found: &Found,
+) -> Result<&'a PathBuf, BrokerError> {
+    let mut holders = Vec::new();
+    for dir in data_dirs {
+        let in_dir = |source| BrokerError::DataDir { dir: dir.clone(), source };
+        if fs::exists(&dir.join(metadata_log::DIR_NAME)).await.map_err(in_dir)? {
+            holders.push(dir);
+        }
+    }
+    let refused = |reason| Err(BrokerError::DataDirs(reason));
+    match (holders.as_slice(), data_dirs.first(), found.keys().next()) {
+        ([holder], _, _) => Ok(holder),
+        ([one, other, ..], _, _) => refused(format!(
+            "{} is in {} and in {}; move the wrong one away",
+            metadata_log::DIR_NAME,
+            one.display(),
+            other.display()
+        )),
+        ([], _, Some(partition)) => refused(format!(
+            "there are partitions ({partition}), but no {}; name the directory that holds it with \
+             --data-dir as well",
+            metadata_log::DIR_NAME
+        )),
+        ([], Some(first), None) => Ok(first),
+        ([], None, None) => refused("no data directory is configured".to_owned()),
+    }
+}
+
+/// Says which partitions begin empty: right after their topic was created, or because the directory
+/// that holds them was not named.
+pub(crate) fn warn_of_missing(found: &Found, image: &Image) {
+    let names = image.topics().flat_map(|topic| {
+        (0..topic.partitions.len()).map(move |index| format!("{}-{index}", topic.name))
+    });
+    let missing: Vec<String> = names.filter(|name| !found.contains_key(name)).collect();
+    if let Some(first) = missing.first() {
+        warn!(
+            "{} partitions are in no data directory and begin empty, {first} the first; if a \
+             directory was left out, stop now and name it with --data-dir",
+            missing.len()
+        );
+    }
+}
+
 /// The lines of one checkpoint file; a damaged one only costs a longer recovery.
 async fn offsets(data_dir: &Path, file: &str) -> HashMap<(String, i32), i64> {
     match checkpoints::read_offsets(data_dir, file).await {

@@ -76,6 +76,9 @@ pub enum BrokerError {
         first = first.display(), second = second.display()
     )]
     FoundTwice { name: String, first: PathBuf, second: PathBuf },
+    /// They do not hold what they should, together.
+    #[error("{0}")]
+    DataDirs(String),
     #[error("metadata log: {0}")]
     MetadataLog(String),
     #[error("metadata: {0}")]
