@@ -171,6 +171,43 @@ fn a_damaged_or_foreign_directory_is_refused_and_left_alone() {
 }
 
 #[test]
+fn data_directories_may_be_named_in_any_order_and_none_left_out() {
+    let folder = temporary_folder("process-").expect("a folder");
+    let [a, b, c] = ["a", "b", "c"].map(|name| folder.path().join(name));
+    let listen = format!("127.0.0.1:{}", free_port());
+    let arguments = |dirs: &[&Path]| -> Vec<String> {
+        let dirs = dirs.iter().flat_map(|dir| ["--data-dir", text(dir)]);
+        ["--listen", &listen, "--shards", "1"].into_iter().chain(dirs).map(String::from).collect()
+    };
+    let cli = |command: &[&str], stdin: &[u8]| {
+        corelane(&[command, &["--bootstrap", &listen]].concat(), stdin).done()
+    };
+    let with = |dirs: &[&Path], work: &dyn Fn()| {
+        let arguments = arguments(dirs);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (mut child, _) = start_by_hand(&arguments);
+        work();
+        child.signal(Signal::TERM);
+        assert_eq!(child.exit_code(), Some(0));
+    };
+    let sent = numbers(1..=8);
+    with(&[&a, &b], &|| {
+        cli(&["topic", "create", "t", "--partitions", "2"], b"");
+        for partition in ["0", "1"] {
+            cli(&["produce", "t", "--partition", partition], sent.as_bytes());
+        }
+    });
+    let all_there = || assert_eq!(sorted(&cli(&["consume", "t"], b"")), sorted(&sent.repeat(2)));
+    with(&[&b, &a], &all_there);
+    with(&[&c, &b, &a], &all_there);
+    // Without the metadata every partition would be nobody's.
+    let alone = arguments(&[&b]);
+    let alone: Vec<&str> = alone.iter().map(String::as_str).collect();
+    serve(&alone).refused(4, &["__cluster_metadata-0", "t-", "--data-dir"]);
+    with(&[&a, &b], &all_there);
+}
+
+#[test]
 fn an_unwritable_directory_is_named() {
     // Not a directory without the write bit: root may write there all the same.
     let refused = serve(&["--data-dir", "/proc/sys", "--listen", "127.0.0.1:29999"]);
