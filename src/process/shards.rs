@@ -190,6 +190,7 @@ fn reason(shard: usize, error: &BrokerError) -> Error {
             "give the user of this process access to it, or name another --data-dir",
         ),
         BrokerError::DataDirs(reason) => Error::data_dir(reason, ""),
+        BrokerError::FoundTwice { .. } => Error::data_dir(error.to_string(), ""),
         other => Error::internal(format!("shard {shard} has ended: {other}")),
     }
 }
