@@ -8,7 +8,7 @@ use wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
 use wire::{ErrorCode, Uuid};
 
-use super::{Request, owned};
+use super::{DESCRIBED_ITEMS_MAX, Request, check_items, owned};
 use crate::reply::Handled;
 use crate::shard::Endpoint;
 
@@ -22,6 +22,7 @@ const COORDINATOR_PARTITIONS: i32 = 50;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: FindCoordinatorRequest<'_> = request.body()?;
+    check_items(body.coordinator_keys.len(), DESCRIBED_ITEMS_MAX)?;
     if request.version >= BATCH_VERSION {
         let coordinators: Vec<Coordinator<'_>> = body
             .coordinator_keys
