@@ -85,14 +85,6 @@ struct State {
     direct: bool,
     /// A sync failed: what it covered may be gone, and a later sync may wrongly report success.
     sync_failed: Cell<bool>,
-    /// The file is known to reach this far, if no other handle has cut it.
-    known_end: Cell<u64>,
-}
-
-impl State {
-    fn reaches(&self, end: u64) {
-        self.known_end.set(self.known_end.get().max(end));
-    }
 }
 
 impl File {
@@ -100,8 +92,7 @@ impl File {
         let (result, _) = run(Op::Open { path: OpPath::new(path)?, options }).await;
         let raw = result? as i32;
         let handle = context::with(|rt| rt.driver.borrow_mut().adopt(raw));
-        let (sync_failed, known_end) = (Cell::new(false), Cell::new(0));
-        let state = State { direct: options.direct, sync_failed, known_end };
+        let state = State { direct: options.direct, sync_failed: Cell::new(false) };
         Ok(File { handle, state: Rc::new(state) })
     }
 
@@ -162,9 +153,7 @@ impl File {
         let mut stalls = 0;
         while done < total {
             let at = offset + done as u64;
-            // No file system lets a direct write change the size without waiting.
-            let grows = self.state.direct && offset + total as u64 > self.state.known_end.get();
-            let op = Op::Write { file: self.handle.clone(), bufs, done, offset: at, sync, grows };
+            let op = Op::Write { file: self.handle.clone(), bufs, done, offset: at, sync };
             let (result, op) = run(op).await;
             let Op::Write { bufs: back, .. } = op else { unreachable!("a write stays a write") };
             bufs = back;
@@ -185,7 +174,6 @@ impl File {
             }
             done = next;
         }
-        self.state.reaches(offset + total as u64);
         Ok(())
     }
 
@@ -218,28 +206,19 @@ impl File {
     }
 
     pub async fn set_len(&self, n: u64) -> io::Result<()> {
-        run(Op::SetLen { file: self.handle.clone(), len: n }).await.0?;
-        self.state.known_end.set(n);
-        Ok(())
+        run(Op::SetLen { file: self.handle.clone(), len: n }).await.0.map(drop)
     }
 
     /// Reserves space for `len` bytes from `offset` on; they read as zeros.
     pub async fn allocate(&self, offset: u64, len: u64, mode: Allocate) -> io::Result<()> {
-        run(Op::Allocate { file: self.handle.clone(), offset, len, mode }).await.0?;
-        if mode != Allocate::KeepSize {
-            self.state.reaches(offset + len);
-        }
-        Ok(())
+        run(Op::Allocate { file: self.handle.clone(), offset, len, mode }).await.0.map(drop)
     }
 
     pub async fn size(&self) -> io::Result<u64> {
         let (result, op) = run(Op::StatFile { file: self.handle.clone(), out: None }).await;
         result?;
         match op {
-            Op::StatFile { out: Some(metadata), .. } => {
-                self.state.reaches(metadata.size);
-                Ok(metadata.size)
-            }
+            Op::StatFile { out: Some(metadata), .. } => Ok(metadata.size),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }

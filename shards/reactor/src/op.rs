@@ -30,13 +30,12 @@ const RESUBMIT_MAX: u32 = 1_000;
 const RESUBMIT_AT_ONCE: u32 = 8;
 const RESUBMIT_PAUSE: Duration = Duration::from_millis(1);
 
-/// A write `grows` if it is known to change the size of a file that is open for direct I/O.
 pub(crate) enum Op {
     Open { path: OpPath, options: OpenOptions },
     OpenDir { path: OpPath },
     Close { handle: Raw },
     Read { file: Handle, buf: AlignedBuf, filled: usize, offset: u64 },
-    Write { file: Handle, bufs: WriteBufs, done: usize, offset: u64, sync: bool, grows: bool },
+    Write { file: Handle, bufs: SmallVec<[WriteBuf; 2]>, done: usize, offset: u64, sync: bool },
     Sync { file: Handle, data_only: bool },
     SetLen { file: Handle, len: u64 },
     Allocate { file: Handle, offset: u64, len: u64, mode: Allocate },
@@ -58,8 +57,6 @@ pub(crate) enum Op {
     Output { buf: Bytes, done: usize },
     Termination,
 }
-
-type WriteBufs = SmallVec<[WriteBuf; 2]>;
 
 /// A bare descriptor number, owned by whoever holds the value.
 pub(crate) type Raw = i32;

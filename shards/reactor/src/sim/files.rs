@@ -108,7 +108,7 @@ fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
     let now_ms = state.wall_clock_ms();
     match &mut flight.op {
         Op::Read { file, buf, filled, offset } => read(state, file, buf, *filled, *offset),
-        Op::Write { file, bufs, done, offset, sync, .. } => {
+        Op::Write { file, bufs, done, offset, sync } => {
             write(state, file, joined(bufs, *done), bufs, *offset, *sync)
         }
         Op::Sync { file, .. } => {

@@ -132,11 +132,11 @@ fn file_entry(op: &mut Op, scratch: &mut Scratch) -> Option<squeue::Entry> {
             let at = unsafe { buf.start().add(*filled) };
             opcode::Read::new(types::Fd(file.raw()), at, room).offset(*offset).build()
         }
-        Op::Write { file, bufs, done, offset, sync, grows } => {
+        Op::Write { file, bufs, done, offset, sync } => {
             let fd = types::Fd(file.raw());
             let flags = if *sync { libc::RWF_DSYNC } else { 0 };
             gather(&mut scratch.vectors, bufs.iter().map(AsRef::as_ref), *done);
-            let entry = match scratch.vectors.as_slice() {
+            match scratch.vectors.as_slice() {
                 [one] => opcode::Write::new(fd, one.iov_base.cast(), one.iov_len as u32)
                     .offset(*offset)
                     .rw_flags(flags)
@@ -145,9 +145,7 @@ fn file_entry(op: &mut Op, scratch: &mut Scratch) -> Option<squeue::Entry> {
                     .offset(*offset)
                     .rw_flags(flags)
                     .build(),
-            };
-            // The kernel would try it here first, in vain, and then give it to a worker.
-            if *grows { entry.flags(squeue::Flags::ASYNC) } else { entry }
+            }
         }
         Op::Sync { file, data_only } => {
             let flags = match data_only {
