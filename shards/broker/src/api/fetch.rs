@@ -4,7 +4,7 @@
 //! the listeners for the next change registered, so that nothing can slip in between. Only then
 //! the reads are executed, on owned handles. Record bytes go out as they are stored.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -35,6 +35,9 @@ const READ_COMMITTED: i8 = 1;
 const COLD_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// A fetch never waits longer than this, whatever the client asks.
 const WAIT_MS_MAX: i32 = 10 * 60 * 1000;
+
+/// Reads of the device that one fetch has on the way at a time.
+const READS_AT_ONCE: usize = 16;
 
 /// One partition of one round.
 struct Planned {
@@ -280,8 +283,9 @@ async fn answer(
     let mut topics: Vec<(TopicRef, Vec<PartitionData<'static>>)> = Vec::new();
     let mut pieces: Vec<Vec<Bytes>> = Vec::new();
     let mut leaders: Vec<i32> = Vec::new();
-    for (wanted, mut planned) in wanted.iter().zip(planned) {
-        let records = read(&mut planned).await;
+    let mut planned = planned;
+    let read = read_all(&mut planned).await;
+    for ((wanted, planned), records) in wanted.iter().zip(planned).zip(read) {
         let has_data = !records.is_empty();
         let told = Told {
             high_watermark: planned.high_watermark,
@@ -317,6 +321,39 @@ async fn answer(
     };
     request.reply_with_records(&response, pieces)
 }
+
+/// Executes the plans, in order, those that read the device side by side.
+async fn read_all(planned: &mut [Planned]) -> Vec<Vec<Bytes>> {
+    let mut all = Vec::with_capacity(planned.len());
+    for some in planned.chunks_mut(READS_AT_ONCE) {
+        let first = all.len();
+        let mut cold: Vec<(usize, Reading<'_>)> = Vec::new();
+        for (place, planned) in (first..).zip(some) {
+            if planned.plan.as_ref().is_none_or(ReadPlan::is_cached) {
+                all.push(read(planned).await);
+            } else {
+                all.push(Vec::new());
+                cold.push((place, Box::pin(read(planned))));
+            }
+        }
+        poll_fn(|context| {
+            cold.retain_mut(|(place, reading)| match reading.as_mut().poll(context) {
+                Poll::Ready(records) => {
+                    if let Some(room) = all.get_mut(*place) {
+                        *room = records;
+                    }
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if cold.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+    all
+}
+
+type Reading<'a> = Pin<Box<dyn Future<Output = Vec<Bytes>> + 'a>>;
 
 /// Executes a plan; a read that fails becomes the partition's error.
 async fn read(planned: &mut Planned) -> Vec<Bytes> {
