@@ -8,18 +8,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use reactor::sim::World;
-use support::{BASE_PORT, Client, Shards, batch, start_shards, values};
-use wire::ApiKey;
+use support::{BASE_PORT, Client, Fetch, Shards, batch, start_shards, values};
 use wire::messages::delete_records_request::{
     DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
 };
 use wire::messages::delete_records_response::DeleteRecordsResponse;
 use wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
 use wire::messages::delete_topics_response::DeleteTopicsResponse;
+use wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 use wire::messages::incremental_alter_configs_response::IncrementalAlterConfigsResponse;
+use wire::{ApiKey, Records};
 
 response!(DeleteRecords, DeleteRecordsResponse, borrows);
 response!(DeleteTopics, DeleteTopicsResponse, borrows);
@@ -124,4 +125,55 @@ fn a_setting_changed_while_partitions_are_opening_reaches_them_all() {
         }
     });
     ran.finished().expect("nothing crashes");
+}
+
+/// More partitions than a fetch reads from the device at a time, and after the restart none of them
+/// is in memory but the one that was written again.
+#[test]
+fn a_fetch_of_many_partitions_on_the_device_answers_each_with_its_own_records() {
+    const PARTITIONS: i32 = 40;
+    const WRITTEN_AGAIN: i32 = 17;
+    let mut world = World::new(13);
+    let value = |partition: i32| format!("of {partition}").into_bytes();
+    let ran = world.run(move || async move {
+        let (_shards, mut client) = broker().await;
+        assert_eq!(client.create_topic(TOPIC, PARTITIONS, &[]).await.expect("create"), 0);
+        for partition in 0..PARTITIONS {
+            assert_eq!(produce(&mut client, partition, &value(partition)).await, (0, 0));
+        }
+    });
+    ran.finished().expect("the first run ends by itself");
+    let found = world.run(move || async move {
+        let (_shards, mut client) = broker().await;
+        assert_eq!(produce(&mut client, WRITTEN_AGAIN, b"new").await, (0, 1));
+        let wanted = (0..PARTITIONS).map(|partition| FetchPartition {
+            partition,
+            partition_max_bytes: 1 << 20,
+            ..FetchPartition::default()
+        });
+        let topic = FetchTopic {
+            topic: TOPIC.into(),
+            partitions: wanted.collect::<Vec<_>>().into(),
+            ..FetchTopic::default()
+        };
+        let request = FetchRequest {
+            max_bytes: 64 << 20,
+            session_epoch: -1,
+            topics: vec![topic].into(),
+            ..FetchRequest::default()
+        };
+        let answer = client.call::<_, Fetch>(ApiKey::Fetch, 12, &request).await.expect("fetch");
+        let partitions = answer.responses.first().unwrap().partitions.to_vec();
+        assert_eq!(partitions.len(), PARTITIONS as usize);
+        for (data, partition) in partitions.into_iter().zip(0..) {
+            let bytes = data.records.as_ref().and_then(Records::bytes).unwrap();
+            let mut expected = vec![(0, value(partition))];
+            if partition == WRITTEN_AGAIN {
+                expected.push((1, b"new".to_vec()));
+            }
+            assert_eq!((data.partition_index, data.error_code), (partition, 0));
+            assert_eq!(values(bytes), expected, "partition {partition}");
+        }
+    });
+    found.finished().expect("the second run ends by itself");
 }
