@@ -228,3 +228,83 @@ fn half_requests_that_use_up_the_memory_are_closed_in_the_end() {
     let outcome = World::new(1).run(produce_beside_half_requests);
     assert!(matches!(outcome, Outcome::Finished(Ok((0, 0)))), "{outcome:?}");
 }
+
+/// Fills a small disk, then makes it larger: producers are refused meanwhile and nothing else is.
+async fn produce_through_a_full_disk() {
+    format().await;
+    let mut shards = start_shards(1, BASE_PORT, DATA_DIR, &[]);
+    shards.ready().await;
+    let mut client = Client::connect(shards.addresses[0]).await.expect("connect");
+    assert_eq!(client.create_topic(TOPIC, 1, &[]).await.expect("create"), 0);
+    let value = vec![b'v'; 100_000];
+    let bytes = batch(&[&value], reactor::wall_clock_ms());
+    let mut acknowledged = 0;
+    let refused = loop {
+        match client.produce(TOPIC, 0, &bytes).await.expect("produce") {
+            (0, offset) => {
+                assert_eq!(offset, acknowledged);
+                acknowledged += 1;
+            }
+            (error, _) => break error,
+        }
+        assert!(acknowledged < 1000, "the disk is never full");
+        reactor::sleep(Duration::from_millis(200)).await;
+    };
+    assert_eq!(refused, 56, "a storage error, which clients retry");
+    assert!(acknowledged > 0);
+    let (error, end, records) = client.fetch(TOPIC, 0, 0, 0).await.expect("fetch");
+    assert_eq!((error, end), (0, acknowledged), "reading goes on");
+    assert_eq!(values(&records).first(), Some(&(0, value)));
+    reactor::sim::with_faults(|faults| faults.disk.capacity = Some(256 << 20));
+    let begin = reactor::now();
+    loop {
+        if let (0, offset) = client.produce(TOPIC, 0, &bytes).await.expect("produce") {
+            assert_eq!(offset, acknowledged, "no offset was used up by what was refused");
+            break;
+        }
+        assert!(reactor::now() - begin < Duration::from_secs(60), "producing never went on");
+        reactor::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_producers_until_there_is_space() {
+    for capacity in [4 << 20, 9_000_000, 16 << 20] {
+        let mut world = World::new(capacity);
+        world.faults().disk.capacity = Some(capacity);
+        let outcome = world.run(produce_through_a_full_disk);
+        assert!(matches!(outcome, Outcome::Finished(())), "{capacity} bytes: {outcome:?}");
+    }
+}
+
+/// The same without the watermark's help: the disk fills faster than anyone looks at it.
+async fn produce_into_a_failing_write() {
+    format().await;
+    let mut shards = start_shards(1, BASE_PORT, DATA_DIR, &[]);
+    shards.ready().await;
+    let mut client = Client::connect(shards.addresses[0]).await.expect("connect");
+    assert_eq!(client.create_topic(TOPIC, 1, &[]).await.expect("create"), 0);
+    let value = vec![b'v'; 100_000];
+    let bytes = batch(&[&value], reactor::wall_clock_ms());
+    let mut acknowledged = 0;
+    while let (0, _) = client.produce(TOPIC, 0, &bytes).await.expect("produce") {
+        acknowledged += 1;
+        assert!(acknowledged < 1000, "the disk is never full");
+    }
+    reactor::sim::with_faults(|faults| faults.disk.capacity = Some(256 << 20));
+    let begin = reactor::now();
+    while client.produce(TOPIC, 0, &bytes).await.expect("produce") != (0, acknowledged) {
+        assert!(reactor::now() - begin < Duration::from_secs(60), "the log was never opened again");
+        reactor::sleep(Duration::from_millis(200)).await;
+    }
+    let (error, end, _) = client.fetch(TOPIC, 0, 0, 0).await.expect("fetch");
+    assert_eq!((error, end), (0, acknowledged + 1));
+}
+
+#[test]
+fn a_log_that_ran_out_of_space_is_opened_again() {
+    let mut world = World::new(5);
+    world.faults().disk.capacity = Some(6 << 20);
+    let outcome = world.run(produce_into_a_failing_write);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
