@@ -252,7 +252,10 @@ impl ColdRead {
                     return Ok(Searched::Found(self.finish(buf, from, to, &window, next)));
                 }
                 Picked::Need { position, bytes } => {
-                    assert!(position > window.start || bytes > window.bytes);
+                    if position <= window.start && bytes <= window.bytes {
+                        let problem = "the file ends before the batch does".to_owned();
+                        return Ok(Searched::Failed(self.corrupt(position, problem)));
+                    }
                     let bytes = self.max_bytes.min(LONGEST_READ).max(bytes);
                     let limit = window.limit;
                     window = Window { start: position, bytes, limit, by_index: false };

@@ -282,3 +282,31 @@ fn a_log_that_must_be_whole_is_not_cut_below_its_recovery_point() {
     assert!(refused(path.clone()), "every segment is missing");
     assert!(files(&path, ".log").is_empty());
 }
+
+/// A segment file that somebody shortens under a running broker is an error of the reads that need
+/// what is missing; the others go on.
+#[test]
+fn a_file_that_gets_shorter_while_it_is_served_fails_only_its_readers() {
+    let mut bench = Bench::new(true);
+    let path = bench.copy();
+    on_uring(move || async move {
+        let memory = shared(1 << 20);
+        let hint = OpenHint { clean: true, ..OpenHint::default() };
+        let (log, _) = Log::open(&memory, path.clone(), config(), hint, NOW_MS).await.unwrap();
+        let first = files(&path, ".log").remove(0);
+        let file = std::fs::OpenOptions::new().write(true).open(first).unwrap();
+        for length in [5_000, 1_000, 70, 0] {
+            file.set_len(length).unwrap();
+            let end = log.visible_end_offset();
+            for from in 0..end {
+                let plan = log.plan_read(from, end, 1_000, true).unwrap();
+                // An error or whole batches, never a panic.
+                if let Ok(batches) = plan.execute().await {
+                    assert!(wire::records::batches(&batches.concat()).all(|b| b.is_ok()));
+                }
+            }
+            let last = log.plan_read(end - 1, end, 1_000, true).unwrap();
+            assert!(!last.execute().await.unwrap().is_empty(), "other segments are served");
+        }
+    });
+}
