@@ -11,8 +11,10 @@ use corelane_tests::{Broker, BrokerOptions, Target};
 use crate::cluster::{self, Topic};
 use crate::error::{Error, Result};
 use crate::payload::Batch;
-use crate::results::{DRAIN, MAX, MEBIBYTES, P50, P99, P999, Results, SECONDS, Section};
-use crate::sample::Windows;
+use crate::results::{
+    DRAIN, MAX, MEBIBYTES, OTHER_CORES, P50, P99, P999, Results, SECONDS, Section,
+};
+use crate::sample::{Mark, Progress, Windows};
 use crate::scale::{CONNECTIONS, IN_FLIGHT, MANY, Scale, Workload};
 use crate::{consume, disk, first, latency, procfs, produce};
 
@@ -141,6 +143,8 @@ impl Leg<'_> {
         disk::drain();
         let topic = create(broker, "latency", workload.partitions, &[])?;
         let batch = Batch::build(workload.record_bytes, workload.batch_bytes)?;
+        let idle = Progress::default();
+        let from = Mark::now(&idle, pid(broker)?)?;
         let histogram = latency::run(&latency::Load {
             topic: &topic,
             batch: &batch,
@@ -155,6 +159,8 @@ impl Leg<'_> {
             let micros = histogram.value_at_quantile(quantile) as f64;
             self.add(Section::Latency, &row, measure, micros / 1e3);
         }
+        let spent = from.until(&Mark::now(&idle, pid(broker)?)?);
+        self.add(Section::Latency, &row, OTHER_CORES, spent.other_cores());
         cluster::delete(broker.address(), &topic)?;
         thread::sleep(DELETED_AFTER);
         Ok(())

@@ -73,6 +73,8 @@ struct CompareArgs {
 enum Kind {
     Produce,
     Consume,
+    /// Open-loop produce at a fixed rate
+    Latency,
 }
 
 #[derive(Args)]
@@ -99,6 +101,9 @@ struct LoadArgs {
     /// What `consume` writes first, then reads over and over
     #[arg(long, default_value_t = 128)]
     mebibytes: u64,
+    /// Requests a second of `latency`, over all connections
+    #[arg(long, default_value_t = 400.0)]
+    rate: f64,
     /// flush.messages=1
     #[arg(long)]
     synced: bool,
@@ -189,6 +194,21 @@ fn put_load(args: &LoadArgs) -> Result<()> {
     let load =
         produce::Load { topic: &topic, batch: &batch, connections, in_flight: args.in_flight };
     let samples = match args.kind {
+        Kind::Latency => {
+            let histogram = latency::run(&latency::Load {
+                topic: &topic,
+                batch: &batch,
+                connections,
+                requests_per_second: args.rate,
+                warmup: windows.warmup,
+                length: length * count as u32,
+            })?;
+            for quantile in [0.5, 0.9, 0.99, 0.999, 1.0] {
+                let micros = histogram.value_at_quantile(quantile);
+                println!("{:5.1} % within {micros} µs", quantile * 100.0);
+            }
+            Vec::new()
+        }
         Kind::Produce => produce::run_windows(&load, broker, &windows)?,
         Kind::Consume => {
             let batches = produce::run_volume(&load, args.mebibytes << 20)?;
