@@ -1,0 +1,127 @@
+//! Making the files agree with what was found good: cutting, syncing, removing, the log's start.
+
+use std::collections::VecDeque;
+
+use reactor::fs;
+
+use super::Opening;
+use super::inventory::{Inventory, OnDisk};
+use super::walk::Ending;
+use crate::error::LogError;
+use crate::files::remove_if_there;
+use crate::indexes;
+use crate::names::{FileKind, file_path};
+use crate::producer_state::ProducerStates;
+use crate::scan::Scanner;
+use crate::segment::Segment;
+use crate::tail::Tail;
+
+impl Opening {
+    /// Cuts the file of the segment that was just read to what is good, and syncs it.
+    pub(super) async fn settle(
+        &mut self,
+        segments: &mut VecDeque<Segment>,
+        on_disk: OnDisk,
+        ending: Ending,
+        seal: bool,
+    ) -> Result<(), LogError> {
+        let Some(segment) = segments.back_mut() else { return Ok(()) };
+        let Some(file) = segment.file.clone() else { return Ok(()) };
+        if segment.size < on_disk.size {
+            let mut rest = Scanner::new(file.clone(), segment.size, on_disk.size);
+            let last = rest.last_nonzero().await;
+            let last = last.map_err(|error| self.fail("reading the end of a segment", error))?;
+            let lost = last - u64::from(segment.size);
+            self.report.truncated_bytes += lost;
+            if lost > 0 {
+                tracing::warn!(log = %self.name, segment = segment.base, position = segment.size,
+                    next_offset = segment.next_offset, lost, "cut the end of a segment: {}", ending.problem());
+            }
+            file.set_len(u64::from(segment.size))
+                .await
+                .map_err(|error| self.fail("trimming a segment", error))?;
+        }
+        file.sync_all().await.map_err(|error| self.fail("syncing a recovered segment", error))?;
+        if seal {
+            segment.full = true;
+            segment.finish_times();
+            if let Some(indexes) = &segment.indexes {
+                // Not written, they stay in memory: a full disk must not keep a log from opening.
+                if let Err(error) =
+                    indexes::save(&self.dir, segment.base, indexes, 0, 0, true).await
+                {
+                    tracing::warn!(log = %self.name, segment = segment.base,
+                        "index not written: {error}");
+                }
+                self.report.indexes_rebuilt += 1;
+            }
+            segment.tail = Tail::after(0, Vec::new());
+            segment.file = None;
+            segment.sealed = true;
+        }
+        Ok(())
+    }
+
+    /// Removes the segments behind the one where the log now ends.
+    pub(super) async fn remove_later(
+        &mut self,
+        later: &[OnDisk],
+        recovery_point: i64,
+        segments: &VecDeque<Segment>,
+    ) -> Result<(), LogError> {
+        let end = segments.back().map_or(0, |s| s.next_offset);
+        let bytes: u64 = later.iter().map(|s| u64::from(s.size)).sum();
+        if end < recovery_point {
+            tracing::error!(log = %self.name, end, recovery_point, segments = later.len(), bytes,
+                "damage below the recovery point: offsets from {end} on are lost");
+        } else if !later.is_empty() {
+            tracing::warn!(log = %self.name, end, segments = later.len(), bytes,
+                "removed segments behind the end of the log");
+        }
+        for segment in later {
+            self.report.segments_removed += 1;
+            self.report.truncated_bytes += u64::from(segment.size);
+            for kind in FileKind::OF_SEGMENT {
+                remove_if_there(&file_path(&self.dir, kind, segment.base))
+                    .await
+                    .map_err(|error| self.fail("removing a segment", error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the start of the log; makes a first segment where there is none.
+    pub(super) async fn start_at(
+        &mut self,
+        mut segments: VecDeque<Segment>,
+        wanted: i64,
+        inventory: &Inventory,
+    ) -> Result<(VecDeque<Segment>, i64), LogError> {
+        let end = segments.back().map(|s| s.next_offset);
+        if end.is_none_or(|end| end < wanted) {
+            if let Some(end) = end {
+                tracing::warn!(log = %self.name, end, wanted,
+                    "the log ends before its start: it goes on, empty, at its start");
+                self.remove_later(&inventory.segments, i64::MIN, &segments).await?;
+            }
+            segments.clear();
+            self.producers = ProducerStates::default();
+            let mut first = Segment::new(wanted, self.now_ms, 0);
+            if wanted > 0 {
+                // The name of the file is what remembers the offset.
+                let file = self.open_file(wanted, true).await?;
+                let synced = async {
+                    file.sync_all().await?;
+                    fs::sync_dir(&self.dir).await
+                };
+                synced.await.map_err(|error| self.fail("making a segment", error))?;
+                first.file = Some(file);
+                first.exists = true;
+            }
+            segments.push_back(first);
+        }
+        let oldest = segments.front().map_or(wanted, |s| s.base);
+        let log_start = wanted.max(oldest);
+        Ok((segments, log_start))
+    }
+}

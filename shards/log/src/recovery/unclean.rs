@@ -1,0 +1,58 @@
+//! Opening a log after a crash: everything from the recovery point on is read and checked.
+
+use std::collections::VecDeque;
+
+use super::Opening;
+use super::inventory::Inventory;
+use super::walk::{Ending, Start, Trust};
+use crate::error::LogError;
+use crate::segment::Segment;
+
+impl Opening {
+    pub(super) async fn open_unclean(
+        &mut self,
+        inventory: &Inventory,
+        recovery_point: i64,
+        whole: bool,
+    ) -> Result<VecDeque<Segment>, LogError> {
+        let on_disk = &inventory.segments;
+        let mut segments = VecDeque::new();
+        let Some(oldest) = on_disk.first() else { return Ok(segments) };
+        let from_snapshot = self.load_snapshot(inventory, recovery_point).await?;
+        let from = recovery_point.min(from_snapshot.unwrap_or(oldest.base)).max(oldest.base);
+        let first = on_disk.partition_point(|s| s.base <= from).saturating_sub(1);
+        for (i, segment) in on_disk.iter().enumerate() {
+            let next = on_disk.get(i + 1).copied();
+            if i < first {
+                let next_base = next.map_or(segment.base, |n| n.base);
+                segments.push_back(Segment::on_disk(segment.base, next_base, segment.size));
+                continue;
+            }
+            let old = next.is_some_and(|n| n.base <= recovery_point);
+            let trust = Trust {
+                verify: true,
+                holes: self.config.compact || old,
+                producers_from: from_snapshot.unwrap_or(oldest.base),
+            };
+            let start = match i == first {
+                true => self.trusted_start(*segment, from).await?,
+                false => Start::beginning(segment.base),
+            };
+            let (read, ending) = self.walk(*segment, start, trust).await?;
+            let ending = ending.before(&read, next, trust.holes);
+            let complete = matches!(ending, Ending::Complete);
+            let is_end = !complete || next.is_none();
+            if whole && is_end && read.next_offset < recovery_point {
+                return Err(self.incomplete(segment.base, read.size, ending.problem()));
+            }
+            segments.push_back(read);
+            self.settle(&mut segments, *segment, ending, next.is_some() && complete).await?;
+            if !complete {
+                let later = on_disk.get(i + 1..).unwrap_or_default();
+                self.remove_later(later, recovery_point, &segments).await?;
+                break;
+            }
+        }
+        Ok(segments)
+    }
+}
