@@ -79,6 +79,10 @@ pub struct ServeArgs {
     /// shard, at most half of what is usable]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
+    /// Where metrics and health are served over HTTP, on the loopback address; 0: nowhere
+    /// [default: 1000 above the first port, if it is free]
+    #[arg(long, value_name = "PORT")]
+    pub admin_port: Option<u16>,
     /// One setting under its Kafka name; wins over the file
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,

@@ -142,6 +142,9 @@ fn read_keys(args: &ServeArgs, file: Option<&str>) -> Result<StaticConfig> {
     if let Some(shards) = args.shards {
         set("shards", shards.to_string())?;
     }
+    if let Some(port) = args.admin_port {
+        set("admin.port", port.to_string())?;
+    }
     if let Some(text) = &args.memory {
         let bytes = parse_size(text).map_err(|error| Error::config(error, ""))?;
         set("memory.bytes", bytes.to_string())?;

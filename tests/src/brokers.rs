@@ -39,11 +39,11 @@ impl Target {
         }
     }
 
-    /// How many consecutive ports it listens on: one per shard; or the broker's and the
-    /// controller's.
+    /// How many consecutive ports it listens on: one per shard and that of its metrics; or the
+    /// broker's and the controller's.
     fn ports(self, shards: u16) -> u16 {
         match self {
-            Self::Corelane => shards,
+            Self::Corelane => shards + 1,
             Self::ApacheKafka => 2,
         }
     }
@@ -199,6 +199,11 @@ impl Broker {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
+    /// Where Corelane's metrics and health are.
+    pub fn admin_address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port + self.options.shards))
+    }
+
     fn launch_corelane(&mut self) -> Result<Instant> {
         let binary = match &self.options.binary {
             Some(binary) => binary.clone(),
@@ -208,6 +213,10 @@ impl Broker {
         command.arg("serve").arg("--data-dir").arg(self.data_dir());
         command.args(["--listen", &self.bootstrap()]);
         command.args(["--shards", &self.options.shards.to_string()]);
+        // An older binary may not know the flag.
+        if self.options.binary.is_none() {
+            command.args(["--admin-port", &self.admin_address().port().to_string()]);
+        }
         for (key, value) in &self.options.settings {
             command.args(["--set", &format!("{key}={value}")]);
         }

@@ -21,7 +21,7 @@ use crate::mesh::{Boot, CheckpointEntry, ShardMessage};
 use crate::metadata_log::MetadataLog;
 use crate::pump::{self, Ends, Stopped};
 use crate::shard::{CONTROLLER_SHARD, Shard};
-use crate::{BrokerError, ShardStart, background, changes, listener};
+use crate::{BrokerError, ShardStart, background, changes, listener, metrics};
 
 /// How long requests at hand may go on when the broker stops.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -77,7 +77,9 @@ async fn send_first(shard: &Shard, message: ShardMessage) -> Result<(), BrokerEr
 async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), BrokerError> {
     let ready = std::mem::replace(&mut start.ready, Box::new(|| {}));
     let registration = registration(&start);
+    let base_port = start.listen.port();
     let shard = Shard::new(start);
+    metrics::start(&shard, base_port).await?;
     let (log, boot) = load(&shard, registration).await?;
     let shards = shard.mesh.shards();
     let progress = Rc::new(Progress::new(shards));
@@ -103,6 +105,7 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
     }
     let accepting = spawn(listener::accept(shard.clone(), listener));
     background::start(&shard, Some(checkpoints.clone()));
+    shard.metrics.serving.set(true);
     // Listened for before `ready` is said: a signal right after it must be a clean end already.
     let asked_to_end = spawn(reactor::signal::termination());
     yield_now().await;

@@ -17,7 +17,7 @@ use reactor::{Instant, TcpStream};
 use tracing::{debug, error, info, warn};
 
 use crate::api;
-use crate::frame_reader::{FrameError, FrameReader};
+use crate::frame_reader::{FrameError, FrameReader, SIZE_BYTES};
 use crate::reply::{Close, Handled, Pending, Reply};
 use crate::shard::Shard;
 
@@ -48,10 +48,13 @@ struct Queued {
 /// Serves one client until it leaves, misbehaves or the shard stops.
 pub(crate) async fn serve(shard: Rc<Shard>, state: Rc<ConnectionState>) {
     let (sender, receiver) = channel(PENDING_REPLIES_MAX);
-    let writer = reactor::spawn(write_replies(state.clone(), receiver));
+    let writer = reactor::spawn(write_replies(shard.clone(), state.clone(), receiver));
     let ended = read_requests(&shard, &state, &sender).await;
     drop(sender);
     let peer = state.peer;
+    if matches!(ended, Err(ReadEnd::Close(ref close)) if !matches!(close, Close::Stopping)) {
+        shard.metrics.traffic.note_closing();
+    }
     match ended {
         // The client left: whatever still waits (a long poll, say) has no reader any more.
         Ok(()) | Err(ReadEnd::Frame(FrameError::Io(_) | FrameError::Truncated)) => drop(writer),
@@ -86,6 +89,7 @@ async fn read_requests(
         }
         state.last_active.set(reactor::now());
         state.outstanding.set(state.outstanding.get() + 1);
+        shard.metrics.traffic.note_received(SIZE_BYTES + frame.bytes.len());
         let request = api::Request::parse(shard.clone(), frame.bytes);
         let pending = match request {
             Ok(request) => api::take(request).await.map_err(ReadEnd::Close)?,
@@ -99,8 +103,12 @@ async fn read_requests(
     Ok(())
 }
 
-async fn write_replies(state: Rc<ConnectionState>, mut receiver: Receiver<Queued>) {
-    let mut out = Outbox { state, pieces: Vec::new(), permits: Vec::new(), bytes: 0 };
+async fn write_replies(
+    shard: Rc<Shard>,
+    state: Rc<ConnectionState>,
+    mut receiver: Receiver<Queued>,
+) {
+    let mut out = Outbox { shard, state, pieces: Vec::new(), permits: Vec::new(), bytes: 0 };
     while let Some(queued) = receiver.recv().await {
         if out.answer(queued).await.is_err() {
             break;
@@ -122,6 +130,7 @@ async fn write_replies(state: Rc<ConnectionState>, mut receiver: Receiver<Queued
 
 /// Replies that are ready to leave together.
 struct Outbox {
+    shard: Rc<Shard>,
     state: Rc<ConnectionState>,
     pieces: Vec<Bytes>,
     permits: Vec<Option<Permit>>,
@@ -156,6 +165,7 @@ impl Outbox {
                 self.state.outstanding.set(self.state.outstanding.get() - 1);
             }
             Err(close) => {
+                self.shard.metrics.traffic.note_closing();
                 match close {
                     // Ours: every response has to fit every version that is advertised.
                     Close::Unencodable(_) => {
@@ -181,6 +191,7 @@ impl Outbox {
                 debug!(peer = %self.state.peer, "client left before its replies: {error}");
                 return Err(Over);
             }
+            self.shard.metrics.traffic.note_sent(self.bytes);
         }
         self.permits.clear();
         self.bytes = 0;

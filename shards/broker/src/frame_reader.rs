@@ -21,7 +21,7 @@ const FRAME_BYTES_AT_ONCE: usize = 1024 * 1024 + 64 * 1024;
 /// Frames up to this size never wait for the budget, so that a shard full of large requests still
 /// answers the small ones; connections times this is the most they can add.
 const SMALL_FRAME_BYTES: usize = 16 * 1024;
-const SIZE_BYTES: usize = 4;
+pub(crate) const SIZE_BYTES: usize = 4;
 
 /// Why a connection's input ended.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +57,11 @@ impl RequestBudget {
     /// Bytes in all.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
+    }
+
+    /// Bytes granted now.
+    pub fn used(&self) -> usize {
+        self.bytes.capacity() - self.bytes.available()
     }
 
     /// Whether a request waits for memory that others hold.

@@ -21,6 +21,7 @@ mod frame_reader;
 mod listener;
 mod mesh;
 mod metadata_log;
+mod metrics;
 mod partition;
 mod partitions;
 mod pump;
@@ -68,6 +69,8 @@ pub struct ShardStart {
 pub enum BrokerError {
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
+    #[error("cannot listen on {address} for metrics: {source}; choose another --admin-port")]
+    AdminListen { address: String, source: std::io::Error },
     #[error("data directory {dir}: {source}")]
     DataDir { dir: PathBuf, source: std::io::Error },
     #[error(

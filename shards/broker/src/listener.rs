@@ -11,6 +11,7 @@ use reactor::TcpListener;
 use tracing::{debug, warn};
 
 use crate::connection::{self, ConnectionState};
+use crate::metrics::Samples;
 use crate::settings;
 use crate::shard::Shard;
 
@@ -31,6 +32,7 @@ pub(crate) struct Connections {
     next_id: Cell<u64>,
     open: RefCell<BTreeMap<u64, Rc<ConnectionState>>>,
     per_ip: RefCell<AHashMap<IpAddr, usize>>,
+    refused: Cell<u64>,
 }
 
 impl Connections {
@@ -61,6 +63,11 @@ impl Connections {
         self.per_ip.borrow().get(&ip).copied().unwrap_or(0)
     }
 
+    /// Connections accepted since the start.
+    fn accepted(&self) -> u64 {
+        self.next_id.get()
+    }
+
     pub fn close_all(&self) {
         for state in self.open.borrow().values() {
             state.stream.shutdown();
@@ -87,6 +94,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, listener: TcpListener) {
         {
             debug!(%peer, "refusing connection: max.connections or max.connections.per.ip");
             stream.shutdown();
+            connections.refused.set(connections.refused.get() + 1);
             continue;
         }
         let state = Rc::new(ConnectionState {
@@ -136,4 +144,16 @@ async fn close_idle(shard: Rc<Shard>) {
             }
         }
     }
+}
+
+pub(crate) fn samples(shard: &Shard, out: &mut Samples) {
+    let connections = &shard.connections;
+    let number = shard.id().to_string();
+    let label = [("shard", number.as_str())];
+    out.gauge("corelane_connections", "Open connections.", &label, connections.len() as f64);
+    let help = "Connections accepted.";
+    out.counter("corelane_connections_total", help, &label, connections.accepted() as f64);
+    let help = "Connections refused by max.connections or max.connections.per.ip.";
+    let refused = connections.refused.get() as f64;
+    out.counter("corelane_connections_refused_total", help, &label, refused);
 }

@@ -8,6 +8,8 @@
 //! | `Control` | any → 0 | one a waiting request | `ControlReply` | the request fails |
 //! | `ControlReply` | 0 → any | one a `Control` | – | – |
 //! | `Checkpoint` | all → 0 | one a period | – | the next period repeats it |
+//! | `Sample` | 0 → all | one a scrape, 16 scrapes | `Samples` | reported as not up after 5 s |
+//! | `Samples` | all → 0 | one a `Sample` | – | – |
 //! | `Stop` | 0 → all | once | `Stopped` | the process ends |
 //! | `Stopped` | all → 0 | once | – | – |
 
@@ -17,6 +19,7 @@ use std::sync::Arc;
 use meta::{Delta, Image};
 
 use crate::control::{ControlReply, ControlRequest};
+use crate::metrics::Samples;
 
 /// Messages between a pair of shards that may wait; then the sender waits.
 pub const MESH_CAPACITY: usize = 1024;
@@ -28,6 +31,8 @@ pub enum ShardMessage {
     Control { token: u64, request: Box<ControlRequest> },
     ControlReply { token: u64, reply: Box<ControlReply> },
     Checkpoint(Vec<CheckpointEntry>),
+    Sample { token: u64 },
+    Samples { token: u64, samples: Box<Samples> },
     Stop,
     Stopped { entries: Vec<CheckpointEntry>, clean: bool },
 }

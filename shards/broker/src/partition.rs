@@ -12,6 +12,7 @@ use meta::config::TopicConfig;
 use wire::records::validate::Rules;
 use wire::{ErrorCode, Uuid};
 
+use crate::metrics::TopicTraffic;
 use crate::settings::{self, PartitionLimits};
 
 /// The leader epoch that says "do not check".
@@ -25,6 +26,7 @@ pub(crate) struct Partition {
     /// Which of the shard's data directories holds it.
     pub dir_number: usize,
     pub log: Log,
+    pub traffic: Rc<TopicTraffic>,
     leader_epoch: Cell<i32>,
     config: RefCell<Rc<TopicConfig>>,
     limits: PartitionLimits,
@@ -37,7 +39,7 @@ impl Partition {
         log: Log,
         leader_epoch: i32,
         config: Rc<TopicConfig>,
-        limits: PartitionLimits,
+        (limits, traffic): (PartitionLimits, Rc<TopicTraffic>),
     ) -> Self {
         let is_internal = meta::controller::is_internal(&topic);
         Partition {
@@ -47,6 +49,7 @@ impl Partition {
             is_internal,
             dir_number,
             log,
+            traffic,
             leader_epoch: Cell::new(leader_epoch),
             config: RefCell::new(config),
             limits,

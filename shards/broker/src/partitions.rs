@@ -32,6 +32,14 @@ pub(crate) enum Slot {
     Offline,
 }
 
+/// How many slots are in which state.
+#[derive(Default)]
+pub(crate) struct SlotCounts {
+    pub opening: usize,
+    pub online: usize,
+    pub offline: usize,
+}
+
 /// A partition to open.
 pub(crate) struct Assignment {
     pub topic_id: Uuid,
@@ -85,6 +93,18 @@ impl LocalPartitions {
         let mut online: Vec<Rc<Partition>> = online.collect();
         online.sort_by(|a, b| (&a.topic, a.index).cmp(&(&b.topic, b.index)));
         online
+    }
+
+    pub fn counts(&self) -> SlotCounts {
+        let mut counts = SlotCounts::default();
+        for slot in self.slots.borrow().values() {
+            match slot {
+                Slot::Opening => counts.opening += 1,
+                Slot::Online(_) => counts.online += 1,
+                Slot::Offline => counts.offline += 1,
+            }
+        }
+        counts
     }
 
     fn set(&self, key: (Uuid, i32), slot: Slot) {
@@ -320,6 +340,6 @@ async fn open(
         log,
         assignment.leader_epoch,
         config,
-        limits,
+        (limits, shard.metrics.traffic.of_topic(&assignment.topic)),
     ))
 }

@@ -8,7 +8,7 @@ use reactor::sync::OneshotSender;
 use crate::controller::{Job, Progress, ReplyTo};
 use crate::mesh::{Boot, CheckpointEntry, ShardMessage};
 use crate::shard::{CONTROLLER_SHARD, Shard};
-use crate::{BrokerError, changes};
+use crate::{BrokerError, changes, metrics};
 
 /// What shard 0 collects while the broker stops.
 pub(crate) type Stopped = (Vec<CheckpointEntry>, bool);
@@ -67,6 +67,16 @@ pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerEr
                     checkpoints.note(from, entries);
                 }
             }
+            ShardMessage::Sample { token } => {
+                let shard = shard.clone();
+                spawn(async move {
+                    let samples = Box::new(metrics::sample(&shard));
+                    // A closed mesh means that the process ends.
+                    let _ = shard.mesh.send(from, ShardMessage::Samples { token, samples }).await;
+                })
+                .detach();
+            }
+            ShardMessage::Samples { token, samples } => shard.metrics.finish(token, *samples),
             ShardMessage::Stop => shard.ask_to_stop(),
             ShardMessage::Stopped { entries, clean } => {
                 if let Some(stopped) = &ends.stopped {

@@ -23,6 +23,7 @@ use crate::fetch_session::{FetchSessions, TopicRef};
 use crate::frame_reader::RequestBudget;
 use crate::listener::Connections;
 use crate::mesh::{FoundLog, ShardMessage};
+use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::partitions::{LocalPartitions, Slot};
 use crate::settings::{self, PartitionLimits};
@@ -90,6 +91,7 @@ pub(crate) struct Shard {
     pub request_budget: Rc<RequestBudget>,
     pub log_shared: LogShared,
     pub connections: Connections,
+    pub metrics: Metrics,
     pub mesh: Mesh<ShardMessage>,
     /// Requests to the controller that wait for its reply, by token.
     calls: RefCell<HashMap<u64, OneshotSender<ControlReply>>>,
@@ -125,6 +127,7 @@ impl Shard {
             request_budget: Rc::new(RequestBudget::new(memory.requests_bytes)),
             log_shared: settings::log_shared(&memory),
             connections: Connections::default(),
+            metrics: Metrics::default(),
             mesh: start.mesh,
             calls: RefCell::default(),
             next_token: Cell::new(0),

@@ -40,7 +40,14 @@ fn broker_keys_are_kafkas() {
     let own_default =
         ["listeners", "node.id", "process.roles", "log.dir", "controller.listener.names"];
     // Keys that only Corelane has, and keys that Kafka describes only once they are set.
-    let own = ["shards", "memory.bytes", "log.write.caching", "record.validation"];
+    let own = [
+        "shards",
+        "memory.bytes",
+        "admin.host",
+        "admin.port",
+        "log.write.caching",
+        "record.validation",
+    ];
     let elsewhere = [
         "super.users",
         "allow.everyone.if.no.acl.found",

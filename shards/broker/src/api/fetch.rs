@@ -17,10 +17,11 @@ use wire::messages::fetch_response::{
     EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
     PartitionData,
 };
-use wire::{ErrorCode, Records, Uuid};
+use wire::{ApiKey, ErrorCode, Records, Uuid};
 
 use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
 use crate::fetch_session::{self, Context, Told, TopicRef, Wanted};
+use crate::metrics::TopicTraffic;
 use crate::partition::Partition;
 use crate::reply::Handled;
 use crate::shard::{OPENING_WAIT_MAX, Shard};
@@ -48,6 +49,8 @@ struct Planned {
     diverging: Option<(i32, i64)>,
     leader: Option<(i32, i32)>,
     plan: Option<ReadPlan>,
+    /// Where the bytes are counted that leave.
+    traffic: Option<Rc<TopicTraffic>>,
     bytes: usize,
 }
 
@@ -61,6 +64,7 @@ impl Planned {
             diverging: None,
             leader: None,
             plan: None,
+            traffic: None,
             bytes: 0,
         }
     }
@@ -241,6 +245,7 @@ fn plan_partition(shard: &Shard, wanted: &Wanted, limits: Limits, taken: &Taken)
         diverging: None,
         leader: None,
         plan: None,
+        traffic: None,
         bytes: 0,
     };
     match partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset) {
@@ -264,6 +269,7 @@ fn plan_partition(shard: &Shard, wanted: &Wanted, limits: Limits, taken: &Taken)
         Ok(plan) => {
             planned.bytes = plan.len_hint();
             planned.plan = Some(plan);
+            planned.traffic = Some(partition.traffic.clone());
             planned
         }
         Err(error) => {
@@ -298,6 +304,7 @@ async fn answer(
             continue;
         }
         drop(sessions);
+        note_traffic(request, &planned, &records);
         if let Some((leader, _)) = planned.leader
             && request.version >= NODE_ENDPOINTS_VERSION
             && !leaders.contains(&leader)
@@ -320,6 +327,13 @@ async fn answer(
         ..Default::default()
     };
     request.reply_with_records(&response, pieces)
+}
+
+fn note_traffic(request: &Request, planned: &Planned, records: &[Bytes]) {
+    request.shard.metrics.traffic.note_error(ApiKey::Fetch, planned.error);
+    if let Some(traffic) = &planned.traffic {
+        traffic.note_fetched(records.iter().map(Bytes::len).sum());
+    }
 }
 
 /// Executes the plans, in order, those that read the device side by side.

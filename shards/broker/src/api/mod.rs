@@ -164,6 +164,7 @@ pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
             Ok(Pending::Later(Box::pin($handler(request))))
         };
     }
+    request.shard.metrics.traffic.note_request(request.api);
     match request.api {
         ApiKey::Produce => produce::take(request).await,
         ApiKey::Fetch => later!(fetch::handle),

@@ -18,7 +18,7 @@ use wire::messages::produce_response::{
 };
 use wire::records::BatchView;
 use wire::records::validate::{Rejection, validate};
-use wire::{ErrorCode, Records};
+use wire::{ApiKey, ErrorCode, Records};
 
 use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
 use crate::fetch_session::TopicRef;
@@ -195,6 +195,7 @@ async fn append(
     }
     let (base_offset, next_offset, log_start_offset, log_append_time_ms) =
         put(&owner, &batch, now_ms, log_append_time_ms).await?;
+    owner.traffic.note_produced(batch.header().size_in_bytes(), batch.header().record_count);
     Ok(Accepted { owner, base_offset, next_offset, log_append_time_ms, log_start_offset })
 }
 
@@ -230,6 +231,7 @@ impl ProducePending {
     /// Waits for the promised durability and answers.
     pub async fn finish(mut self) -> Handled {
         if self.acks == 0 {
+            self.note_errors();
             let failed = self.outcomes.iter().find_map(|o| o.result.as_ref().err());
             return match failed {
                 Some(refused) => Err(Close::UnacknowledgedFailure(refused.error)),
@@ -248,6 +250,7 @@ impl ProducePending {
     }
 
     fn answer(&self) -> Handled {
+        self.note_errors();
         let body: ProduceRequest<'_> = self.request.body()?;
         let mut outcomes = self.outcomes.iter();
         let mut leaders: SmallVec<[i32; 2]> = SmallVec::new();
@@ -277,6 +280,13 @@ impl ProducePending {
             throttle_time_ms: 0,
             node_endpoints: node_endpoints.into(),
         })
+    }
+
+    fn note_errors(&self) {
+        let traffic = &self.request.shard.metrics.traffic;
+        for refused in self.outcomes.iter().filter_map(|outcome| outcome.result.as_ref().err()) {
+            traffic.note_error(ApiKey::Produce, refused.error);
+        }
     }
 
     fn partition<'a>(

@@ -41,6 +41,8 @@ pub struct Shards {
 /// Starts a broker on the data directory.
 pub fn start_shards(shards: u16, base_port: u16, data_dir: &str, settings: &[&str]) -> Shards {
     let mut fixed = StaticConfig::default();
+    // Tests run side by side; one that wants metrics says where.
+    fixed.set("admin.port", "0").expect("a known key");
     for pair in settings {
         fixed.set_pair(pair).expect("a test sets known keys");
     }

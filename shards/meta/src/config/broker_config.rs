@@ -30,6 +30,9 @@ pub struct BrokerConfig {
     /// Of the whole process; 0: a share of the machine's memory.
     pub memory_bytes: u64,
     pub rack: Option<String>,
+    pub admin_host: String,
+    /// Of metrics and health; -1: behind the shards' ports; 0: none.
+    pub admin_port: i32,
     pub listeners: Vec<Listener>,
     /// Empty: as `listeners`.
     pub advertised_listeners: Vec<Listener>,
@@ -68,6 +71,8 @@ impl BrokerConfig {
             shards: r.number("shards")?,
             memory_bytes: r.number("memory.bytes")?,
             rack: r.text("broker.rack").filter(|rack| !rack.is_empty()).map(Cow::into_owned),
+            admin_host: r.text("admin.host").unwrap_or_default().into_owned(),
+            admin_port: r.number("admin.port")?,
             listeners: r.listeners()?,
             advertised_listeners: r.advertised()?,
             log_dirs: r.log_dirs()?,

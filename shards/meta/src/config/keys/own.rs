@@ -15,6 +15,15 @@ pub(super) const OWN: Section = Section {
             .at_least(0)
             .doc("Memory of the whole process, shared out evenly; 0: 512 MiB for each shard, at most half of the machine's.")
             .honoured(),
+        read_only("admin.host", Kind::String)
+            .default("127.0.0.1")
+            .doc("Where metrics and health are served over HTTP: an address of this machine.")
+            .honoured(),
+        read_only("admin.port", Kind::Int)
+            .default("-1")
+            .between(-1, 65535)
+            .doc("Port of metrics and health; -1: 1000 above the first shard's, if it is free; 0: none.")
+            .honoured(),
         cluster_wide("log.write.caching", Kind::Bool)
             .default("false")
             .doc("Default of write.caching.")

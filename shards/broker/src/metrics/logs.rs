@@ -1,0 +1,66 @@
+//! Partitions and their logs, summed up by topic, and the memory that a shard works with.
+
+use std::collections::BTreeMap;
+
+use super::Samples;
+use crate::partitions::SlotCounts;
+use crate::shard::Shard;
+
+#[derive(Default)]
+struct Sum {
+    partitions: u64,
+    segments: u64,
+    bytes: u64,
+}
+
+/// Gauge whose sum over all shards must be 0 for the broker to be ready.
+pub(super) const OPENING: &str = "corelane_partitions_opening";
+
+pub(super) fn samples(shard: &Shard, out: &mut Samples) {
+    let mut topics: BTreeMap<&str, Sum> = BTreeMap::new();
+    let open = shard.open_partitions();
+    for partition in &open {
+        let sum = topics.entry(&partition.topic).or_default();
+        sum.partitions += 1;
+        sum.segments += partition.log.segment_count() as u64;
+        sum.bytes += partition.log.size_bytes();
+    }
+    for (topic, sum) in topics {
+        let label = [("topic", topic)];
+        let help = "Partitions of the topic that are open.";
+        out.gauge("corelane_topic_partitions", help, &label, sum.partitions as f64);
+        let help = "Segments of the topic's logs.";
+        out.gauge("corelane_topic_segments", help, &label, sum.segments as f64);
+        let help = "Bytes of batches in the topic's logs.";
+        out.gauge("corelane_topic_log_bytes", help, &label, sum.bytes as f64);
+    }
+    let SlotCounts { opening, online, offline } = shard.partitions.counts();
+    let help = "Partitions that are being opened or recovered.";
+    out.gauge(OPENING, help, &[], opening as f64);
+    out.gauge("corelane_partitions_online", "Partitions that are served.", &[], online as f64);
+    let help = "Partitions that could not be opened; the broker's log says why.";
+    out.gauge("corelane_partitions_offline", help, &[], offline as f64);
+}
+
+pub(super) fn memory(shard: &Shard, out: &mut Samples) {
+    let number = shard.id().to_string();
+    let logs = &shard.log_shared;
+    let requests = &shard.request_budget;
+    let pools = [
+        ("tails", logs.cache_used_bytes(), logs.cache_limit_bytes()),
+        ("requests", requests.used(), requests.capacity()),
+    ];
+    for (pool, used, limit) in pools {
+        let labels = [("shard", number.as_str()), ("pool", pool)];
+        let help = "Memory in use, by shard and purpose.";
+        out.gauge("corelane_memory_used_bytes", help, &labels, used as f64);
+        let help = "The most that this shard may use for this purpose.";
+        out.gauge("corelane_memory_limit_bytes", help, &labels, limit as f64);
+    }
+    out.gauge(
+        "corelane_unwritten_bytes",
+        "Bytes of batches that no device has yet.",
+        &[("shard", &number)],
+        logs.unwritten_bytes() as f64,
+    );
+}

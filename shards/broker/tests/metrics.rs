@@ -1,0 +1,239 @@
+//! The admin listener over loopback sockets: Prometheus text that a strict reader takes, health,
+//! and what it does with clients that mean no good.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use reactor::{ShardSpec, TcpStream};
+use support::{Client, Shards, batch, start_shards};
+
+static NEXT_PORT: AtomicU16 = AtomicU16::new(21_560);
+const SHARDS: u16 = 2;
+
+/// Runs a test against a broker with an admin listener on the port behind its shards.
+fn with_broker<F, Fut>(test: F)
+where
+    F: FnOnce(Rc<Shards>, SocketAddr) -> Fut + 'static,
+    Fut: Future<Output = ()> + 'static,
+{
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().to_string_lossy().into_owned();
+    let base_port = NEXT_PORT.fetch_add(SHARDS + 1, Ordering::SeqCst);
+    let admin = SocketAddr::from(([127, 0, 0, 1], base_port + SHARDS));
+    reactor::uring::run(&ShardSpec::default(), move || async move {
+        let setting = format!("admin.port={}", admin.port());
+        let mut broker = start_shards(SHARDS, base_port, &path, &[&setting]);
+        broker.ready().await;
+        let broker = Rc::new(broker);
+        test(broker.clone(), admin).await;
+    })
+    .expect("io_uring works here");
+}
+
+/// Sends the bytes as they are and returns everything that comes back.
+async fn exchange(address: SocketAddr, request: &[u8]) -> String {
+    let stream = TcpStream::connect(address).await.expect("connect");
+    stream.write_all(vec![Bytes::copy_from_slice(request)]).await.expect("send");
+    let mut answer = BytesMut::new();
+    loop {
+        answer.reserve(64 * 1024);
+        let (read, back) = stream.read(answer).await;
+        answer = back;
+        match read {
+            Ok(more) if more > 0 => {}
+            _ => return String::from_utf8(answer.to_vec()).expect("text"),
+        }
+    }
+}
+
+async fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
+    let answer = exchange(address, request.as_bytes()).await;
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    assert_eq!(length, Some(body.len().to_string().as_str()), "{head}");
+    let status = head.lines().next().and_then(|line| line.strip_prefix("HTTP/1.1 "));
+    (status.expect("a status line").to_owned(), body.to_owned())
+}
+
+type Series = BTreeMap<(String, Vec<(String, String)>), f64>;
+
+/// Reads the text format strictly: HELP and TYPE once and first, no series twice, every line whole.
+fn read_strictly(text: &str) -> Series {
+    assert!(text.ends_with('\n'), "the last line is not ended");
+    let mut series = Series::new();
+    let mut families = BTreeSet::new();
+    let mut current: Option<(String, &str)> = None;
+    let mut help: Option<String> = None;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, text) = rest.split_once(' ').expect("a help text");
+            assert!(!text.is_empty() && families.insert(name.to_owned()), "{line}");
+            help = Some(name.to_owned());
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a type");
+            assert_eq!(help.take().as_deref(), Some(name), "TYPE follows its HELP: {line}");
+            assert!(["gauge", "counter"].contains(&kind), "{line}");
+            current = Some((name.to_owned(), kind));
+        } else {
+            let (name, labels, value) = read_sample(line);
+            let (family, kind) = current.as_ref().expect("a family before its samples");
+            assert_eq!(&name, family, "{line}");
+            assert_eq!(*kind == "counter", name.ends_with("_total"), "{line}");
+            assert!(*kind != "counter" || value >= 0.0, "{line}");
+            assert!(series.insert((name, labels), value).is_none(), "twice: {line}");
+        }
+    }
+    series
+}
+
+fn read_sample(line: &str) -> (String, Vec<(String, String)>, f64) {
+    let is_name = |name: &str| {
+        let rest = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b':');
+        rest && name.bytes().next().is_some_and(|b| !b.is_ascii_digit())
+    };
+    let end = line.find(['{', ' ']).expect("a name");
+    let (name, mut rest) = line.split_at(end);
+    assert!(is_name(name), "{line}");
+    let mut labels = Vec::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        while !rest.starts_with('}') {
+            let (label, after) = rest.split_once("=\"").expect("a label's value");
+            assert!(is_name(label) && !label.starts_with("__"), "{line}");
+            let (value, after) = read_quoted(after);
+            labels.push((label.to_owned(), value));
+            rest = after.strip_prefix(',').unwrap_or(after);
+        }
+        rest = &rest[1..];
+    }
+    let value = rest.strip_prefix(' ').expect("one space before the value");
+    let value = match value {
+        "+Inf" => f64::INFINITY,
+        "-Inf" => f64::NEG_INFINITY,
+        "NaN" => f64::NAN,
+        number => number.parse().unwrap_or_else(|_| panic!("no number: {line}")),
+    };
+    (name.to_owned(), labels, value)
+}
+
+fn read_quoted(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return (value, &text[at + 1..]),
+            '\\' => match chars.next().map(|(_, escaped)| escaped) {
+                Some('n') => value.push('\n'),
+                Some(escaped @ ('\\' | '"')) => value.push(escaped),
+                other => panic!("no escape: {other:?}"),
+            },
+            c => value.push(c),
+        }
+    }
+    panic!("a quote without an end: {text}")
+}
+
+fn value(series: &Series, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let found = series.get(&(name.to_owned(), labels));
+    *found.unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn what_clients_did_is_counted_over_all_shards() {
+    with_broker(|broker, admin| async move {
+        let mut client = Client::connect(broker.addresses[0]).await.expect("connect");
+        assert_eq!(client.create_topic("counted", 4, &[]).await.expect("create"), 0);
+        let bytes = batch(&[b"one", b"two"], reactor::wall_clock_ms());
+        // Both shards lead two of the partitions; each takes what is its own.
+        let mut appended = 0;
+        for (shard, address) in broker.addresses.iter().enumerate() {
+            let mut client = Client::connect(*address).await.expect("connect");
+            for partition in 0..4 {
+                let (error, _) = client.produce("counted", partition, &bytes).await.expect("sent");
+                if error == 0 {
+                    appended += 1;
+                    let (_, _, read) =
+                        client.fetch("counted", partition, 0, 0).await.expect("read");
+                    assert_eq!(read.len(), bytes.len(), "shard {shard}");
+                }
+            }
+        }
+        assert_eq!(appended, 4);
+        let (status, text) = get(admin, "/metrics").await;
+        assert_eq!(status, "200 OK");
+        let series = read_strictly(&text);
+        let topic = [("topic", "counted")];
+        let total = 4.0 * bytes.len() as f64;
+        assert_eq!(value(&series, "corelane_topic_produced_bytes_total", &topic), total);
+        assert_eq!(value(&series, "corelane_topic_produced_records_total", &topic), 8.0);
+        assert_eq!(value(&series, "corelane_topic_fetched_bytes_total", &topic), total);
+        assert_eq!(value(&series, "corelane_topic_log_bytes", &topic), total);
+        assert_eq!(value(&series, "corelane_topic_partitions", &topic), 4.0);
+        assert_eq!(value(&series, "corelane_topic_segments", &topic), 4.0);
+        let produce = [("api", "Produce")];
+        assert_eq!(value(&series, "corelane_requests_total", &produce), 8.0);
+        let wrong = [("api", "Produce"), ("error", "NOT_LEADER_OR_FOLLOWER")];
+        assert_eq!(value(&series, "corelane_partition_errors_total", &wrong), 4.0);
+        assert_eq!(value(&series, "corelane_partitions_online", &[]), 4.0);
+        for shard in ["0", "1"] {
+            assert_eq!(value(&series, "corelane_shard_up", &[("shard", shard)]), 1.0);
+            let tails = [("shard", shard), ("pool", "tails")];
+            assert!(value(&series, "corelane_memory_limit_bytes", &tails) > 0.0);
+            assert!(value(&series, "corelane_connections_total", &[("shard", shard)]) >= 1.0);
+        }
+        assert!(value(&series, "corelane_received_bytes_total", &[]) > total);
+        assert!(value(&series, "corelane_sent_bytes_total", &[]) > total);
+    });
+}
+
+#[test]
+fn a_thousand_partitions_and_topics_with_any_name_are_one_scrape() {
+    with_broker(|broker, admin| async move {
+        let mut client = Client::connect(broker.addresses[0]).await.expect("connect");
+        assert_eq!(client.create_topic("wide", 1_000, &[]).await.expect("create"), 0);
+        while get(admin, "/ready").await.0 != "200 OK" {
+            reactor::sleep(Duration::from_millis(20)).await;
+        }
+        let (_, text) = get(admin, "/metrics").await;
+        let series = read_strictly(&text);
+        assert_eq!(value(&series, "corelane_topic_partitions", &[("topic", "wide")]), 1_000.0);
+        assert_eq!(value(&series, "corelane_partitions_opening", &[]), 0.0);
+        let of_wide = series.keys().filter(|(_, labels)| labels.iter().any(|(_, v)| v == "wide"));
+        assert!(of_wide.count() < 20, "series grow with topics, not with partitions");
+    });
+}
+
+#[test]
+fn health_and_refusals_have_their_codes() {
+    with_broker(|_broker, admin| async move {
+        assert_eq!(get(admin, "/live").await, ("200 OK".to_owned(), "live\n".to_owned()));
+        assert_eq!(get(admin, "/ready?verbose").await.1, "ready\n");
+        assert_eq!(get(admin, "/").await.0, "404 Not Found");
+        let posted = exchange(admin, b"POST /metrics HTTP/1.1\r\n\r\n").await;
+        assert!(posted.starts_with("HTTP/1.1 405 Method Not Allowed\r\nAllow: GET"), "{posted}");
+        let head = exchange(admin, b"HEAD /live HTTP/1.1\r\n\r\n").await;
+        assert!(head.ends_with("\r\n\r\n") && head.contains("Content-Length: 5\r\n"), "{head}");
+        let nonsense = exchange(admin, b"\x16\x03\x01\x02\0\x01").await;
+        assert!(nonsense.starts_with("HTTP/1.1 400 "), "{nonsense}");
+        let endless = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &[b'a'; 9_000]].concat();
+        let refused = exchange(admin, &endless).await;
+        assert!(refused.starts_with("HTTP/1.1 431 "), "{refused}");
+        // Clients that say nothing hold places, not the listener.
+        let mut silent = Vec::new();
+        for _ in 0..15 {
+            silent.push(TcpStream::connect(admin).await.expect("connect"));
+        }
+        assert_eq!(get(admin, "/live").await.0, "200 OK");
+    });
+}
