@@ -14,8 +14,10 @@ use crate::budget::{Charge, Evict};
 use crate::config::Promise;
 use crate::core::{Core, LogState, Mark, State};
 use crate::error::AppendError;
+use crate::keeper;
 use crate::producer_state::{BatchMeta, Marker, ProducerBatch, Sequenced};
 use crate::segment::Segment;
+use crate::txn_index::{self, AbortedTxn, FLUSH_AT};
 
 /// Chunks grow from the first to the second size with the traffic of the partition, so that an
 /// idle one costs little and a busy one gets long writes.
@@ -102,7 +104,11 @@ impl Core {
             log_start_offset: state.log_start,
             max_timestamp: header.max_timestamp,
         };
+        let flush = state.holds_many_aborted(&header);
         drop(state);
+        if flush && let Some(core) = self.me.upgrade() {
+            keeper::start_flush(&core);
+        }
         if start_appender && let Some(core) = self.me.upgrade() {
             reactor::spawn(crate::appender::run(core)).detach();
         }
@@ -250,8 +256,9 @@ impl State {
         if let Some(batch) = producer_batch(header) {
             self.producers.update(&batch);
         } else if let Some(marker) = marker(header, bytes) {
-            self.producers.end_transaction(&marker);
+            let ended = self.producers.end_transaction(&marker);
             self.producers.advance_high_watermark(self.visible_end);
+            self.note_aborted(ended.as_ref().and_then(txn_index::entry_of));
         }
         if self.epochs.assign(header.partition_leader_epoch, header.base_offset) {
             self.epochs_changed = true;
@@ -261,6 +268,18 @@ impl State {
             self.make_visible_in_memory();
         }
         !std::mem::replace(&mut self.appender_runs, true)
+    }
+
+    fn note_aborted(&mut self, entry: Option<AbortedTxn>) {
+        if let (Some(entry), Some(segment)) = (entry, self.segments.back_mut()) {
+            segment.aborted.push(entry);
+        }
+    }
+
+    /// Whether a flush is due because too many aborted transactions are in memory only.
+    fn holds_many_aborted(&self, header: &BatchHeader) -> bool {
+        let unsaved = self.segments.back().map_or(0, |s| s.aborted.unsaved());
+        header.attributes.is_control() && unsaved > 0 && unsaved.is_multiple_of(FLUSH_AT)
     }
 
     /// `write.caching`: whatever is in memory may be read and is acknowledged.

@@ -24,6 +24,7 @@ use crate::indexes;
 use crate::names::{FileKind, deleted_dir_name, file_path};
 use crate::prepare;
 use crate::segment::Segment;
+use crate::txn_index;
 
 /// Seals in the background what is full and written.
 pub(crate) fn start(core: &Rc<Core>) {
@@ -82,6 +83,9 @@ async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
         Err(error) => tracing::warn!(log = %core.name, segment = base,
             "recovery point not moved, state of a full segment not written: {error}"),
     }
+    if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+        txn_index::cool(segment);
+    }
     let warm = core.state.borrow().segment(base).and_then(|s| s.indexes.clone());
     let index_bytes = warm.map_or(0, |indexes| indexes.memory_bytes());
     core.shared.note_warm(core.me.clone(), base, index_bytes, true);
@@ -92,6 +96,7 @@ async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
 async fn save_state_up_to(core: &Rc<Core>, end: i64) -> io::Result<()> {
     let dir = core.dir();
     save_indexes(core, end).await?;
+    txn_index::save(core, end).await?;
     let snapshot = {
         let mut state = core.state.borrow_mut();
         state.segment_mut(end).and_then(|s| s.snapshot.take())
@@ -240,6 +245,7 @@ async fn flush_to(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> Result<i64
 async fn save_flushed(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> io::Result<()> {
     let dir = core.dir();
     save_indexes(core, target).await?;
+    txn_index::save(core, target).await?;
     let path = file_path(&dir, FileKind::Snapshot, target);
     files::write_small(&path, snapshot, lasting(core)).await?;
     remove_old_snapshots(core, target).await?;

@@ -32,6 +32,7 @@ mod shared;
 mod tail;
 mod time_index;
 mod timestamps;
+pub mod txn_index;
 mod waiters;
 mod waits;
 
@@ -48,3 +49,4 @@ pub use recovery::remove_deleted_dirs;
 pub use retention::RetentionOutcome;
 pub use shared::{LogShared, SharedOptions};
 pub use timestamps::OffsetAt;
+pub use txn_index::AbortedTxn;

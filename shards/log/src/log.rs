@@ -18,7 +18,8 @@ use crate::read::ReadPlan;
 use crate::retention::RetentionOutcome;
 use crate::shared::LogShared;
 use crate::timestamps::OffsetAt;
-use crate::{checkpoints, keeper, recovery, retention, timestamps};
+use crate::txn_index::AbortedTxn;
+use crate::{checkpoints, keeper, recovery, retention, timestamps, txn_index};
 
 /// One partition's log. Clones share it.
 #[derive(Clone)]
@@ -147,6 +148,22 @@ impl Log {
     /// The first record with the largest timestamp of the log, if it lies below `upper`.
     pub async fn offset_of_max_timestamp(&self, upper: i64) -> Result<Option<OffsetAt>, LogError> {
         timestamps::of_newest(&self.0, upper).await
+    }
+
+    /// Whether there may be any aborted transaction that ended at or behind `from`. Synchronous,
+    /// and almost always `false`.
+    pub fn has_aborted_transactions(&self, from: i64) -> bool {
+        txn_index::may_overlap(&self.0, from)
+    }
+
+    /// The aborted transactions that have records in `from..upper`, by growing abort marker: what
+    /// a reader of committed records leaves out.
+    pub async fn aborted_transactions(
+        &self,
+        from: i64,
+        upper: i64,
+    ) -> Result<Vec<AbortedTxn>, LogError> {
+        txn_index::overlapping(&self.0, from, upper).await
     }
 
     /// Where the latest epoch at or below `epoch` ends: `(that epoch, end offset)`, -1 for none.

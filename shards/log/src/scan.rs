@@ -10,6 +10,9 @@ use reactor::{ALIGN, AlignedBuf, File};
 use wire::records::BatchHeader;
 use wire::records::header::{CRC_START, HEADER_BYTES};
 
+use crate::append::{marker, producer_batch};
+use crate::producer_state::{EndedTransaction, ProducerStates};
+
 /// Large enough that the device is busy, small enough that many logs can recover at once.
 const WINDOW: usize = 1 << 20;
 /// What is read again whole, as control batches are; with the start of its block it fits in the
@@ -101,6 +104,23 @@ impl Scanner {
             return Ok(None);
         }
         Ok(self.read(u64::from(position), size).await?.get(..size))
+    }
+
+    /// Tells the producers what a batch found before says of them, and what it ended.
+    pub(crate) async fn replay_producer(
+        &mut self,
+        header: &BatchHeader,
+        position: u32,
+        producers: &mut ProducerStates,
+    ) -> io::Result<Option<EndedTransaction>> {
+        if let Some(batch) = producer_batch(header) {
+            producers.update(&batch);
+        } else if header.attributes.is_control() {
+            let bytes = self.small_batch(header, position).await?;
+            let marker = bytes.and_then(|bytes| marker(header, bytes));
+            return Ok(marker.and_then(|marker| producers.end_transaction(&marker)));
+        }
+        Ok(None)
     }
 
     /// The position after the last byte that is not zero, from here to the end.

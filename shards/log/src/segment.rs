@@ -19,6 +19,7 @@ use crate::config::LogConfig;
 use crate::index::{self, OffsetIndex};
 use crate::tail::Tail;
 use crate::time_index::{self, TimeIndex};
+use crate::txn_index::Aborted;
 
 pub(crate) const NO_TIMESTAMP: i64 = -1;
 
@@ -77,6 +78,8 @@ pub(crate) struct Segment {
     pub(crate) full: bool,
     /// Trimmed, synced, indexes and snapshot written.
     pub(crate) sealed: bool,
+    /// Aborted transactions whose marker is in this segment.
+    pub(crate) aborted: Aborted,
     /// Producer state as of this segment's base offset, until it is written to a file.
     pub(crate) snapshot: Option<Vec<u8>>,
 }
@@ -107,6 +110,7 @@ impl Segment {
             fill_refused: false,
             full: false,
             sealed: false,
+            aborted: Aborted::default(),
             snapshot: None,
         }
     }
@@ -126,6 +130,7 @@ impl Segment {
             prepared_end: size,
             full: true,
             sealed: true,
+            aborted: Aborted::unknown(),
             ..Segment::new(base, 0, 0)
         }
     }

@@ -14,11 +14,12 @@ use bytes::Bytes;
 use log::ReadPlan;
 use wire::messages::fetch_request::FetchRequest;
 use wire::messages::fetch_response::{
-    EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
-    PartitionData,
+    AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
+    NodeEndpoint, PartitionData,
 };
 use wire::{ApiKey, ErrorCode, Records, Uuid};
 
+use super::aborted::aborted;
 use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
 use crate::fetch_session::{self, Context, Told, TopicRef, Wanted};
 use crate::metrics::TopicTraffic;
@@ -291,7 +292,11 @@ async fn answer(
     let mut leaders: Vec<i32> = Vec::new();
     let mut planned = planned;
     let read = read_all(&mut planned).await;
-    for ((wanted, planned), records) in wanted.iter().zip(planned).zip(read) {
+    for ((wanted, mut planned), mut records) in wanted.iter().zip(planned).zip(read) {
+        let aborted = match limits.read_committed {
+            true => aborted_of(&request.shard, wanted, &mut planned, &mut records).await,
+            false => Vec::new(),
+        };
         let has_data = !records.is_empty();
         let told = Told {
             high_watermark: planned.high_watermark,
@@ -311,7 +316,8 @@ async fn answer(
         {
             leaders.push(leader);
         }
-        let data = partition_data(request.version, wanted, &planned, &records, limits);
+        let mut data = partition_data(request.version, wanted, &planned, &records);
+        data.aborted_transactions = limits.read_committed.then(|| aborted.into());
         if has_data {
             pieces.push(records);
         }
@@ -384,12 +390,31 @@ async fn read(planned: &mut Planned) -> Vec<Bytes> {
     }
 }
 
+/// The aborted transactions of what was read. Without them the records must not go out.
+async fn aborted_of(
+    shard: &Shard,
+    wanted: &Wanted,
+    planned: &mut Planned,
+    records: &mut Vec<Bytes>,
+) -> Vec<AbortedTransaction> {
+    let found = match shard.partition(&wanted.topic, wanted.partition) {
+        Ok(partition) => aborted(partition, wanted.fetch_offset, records).await,
+        Err(not_here) => Err(not_here.error),
+    };
+    found.unwrap_or_else(|error| {
+        if !records.is_empty() {
+            planned.error = error;
+            records.clear();
+        }
+        Vec::new()
+    })
+}
+
 fn partition_data(
     version: i16,
     wanted: &Wanted,
     planned: &Planned,
     records: &[Bytes],
-    limits: Limits,
 ) -> PartitionData<'static> {
     let mut data = PartitionData {
         partition_index: wanted.partition,
@@ -397,7 +422,6 @@ fn partition_data(
         high_watermark: planned.high_watermark,
         last_stable_offset: planned.last_stable_offset,
         log_start_offset: planned.log_start_offset,
-        aborted_transactions: limits.read_committed.then(|| Vec::new().into()),
         records: Some(match records.iter().map(Bytes::len).sum() {
             0 => Records::Borrowed(&[]),
             bytes => Records::Detached(bytes),

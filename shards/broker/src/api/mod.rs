@@ -15,6 +15,7 @@ use wire::{ApiKey, Message, Reader};
 use crate::reply::{Close, Handled, Pending, Reply};
 use crate::shard::Shard;
 
+mod aborted;
 mod alter_configs;
 mod api_versions;
 mod create_partitions;

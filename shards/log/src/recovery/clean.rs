@@ -8,6 +8,7 @@ use super::walk::{Ending, Trust};
 use crate::config::Recovered;
 use crate::error::LogError;
 use crate::segment::Segment;
+use crate::txn_index::Aborted;
 
 impl Opening {
     /// After a clean shutdown. `None` if the last segment contradicts that.
@@ -20,7 +21,8 @@ impl Opening {
         };
         let trust = Trust { verify: false, holes: true, producers_from: i64::MAX };
         let start = self.trusted_start(*last, i64::MAX).await?;
-        let (active, ending) = self.walk(*last, start, trust).await?;
+        let (mut active, ending) = self.walk(*last, start, trust).await?;
+        active.aborted = Aborted::unknown();
         if !matches!(ending, Ending::Complete) {
             tracing::warn!(log = %self.name, segment = last.base, size = last.size,
                 position = active.size, "recovering after all, the shutdown was not clean");

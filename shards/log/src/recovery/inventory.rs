@@ -30,6 +30,8 @@ pub(super) struct Inventory {
     pub(super) segments: Vec<OnDisk>,
     /// Newest first.
     pub(super) snapshots: Vec<i64>,
+    /// Segments that have aborted transactions.
+    pub(super) txn_indexes: Vec<i64>,
 }
 
 impl Opening {
@@ -47,6 +49,7 @@ impl Opening {
                         inventory.segments.push(OnDisk { base, size });
                     }
                     Name::Of(FileKind::Snapshot, at) => inventory.snapshots.push(at),
+                    Name::Of(FileKind::TxnIndex, base) => inventory.txn_indexes.push(base),
                     Name::Leftover => remove_if_there(&self.dir.join(&entry.name)).await?,
                     Name::Of(..) | Name::Other => {}
                 }

@@ -33,6 +33,7 @@ use crate::error::{LogError, StorageError};
 use crate::names::{self, FileKind, file_path};
 use crate::producer_state::ProducerStates;
 use crate::shared::LogShared;
+use crate::txn_index::Aborted;
 
 pub(crate) async fn open(
     shared: &LogShared,
@@ -84,6 +85,11 @@ impl Opening {
         };
         let (segments, log_start) = self.start_at(segments, log_start, &inventory).await?;
         let mut state = State::new(self.config.clone(), segments);
+        for segment in &mut state.segments {
+            if segment.aborted.is_unknown() && !inventory.txn_indexes.contains(&segment.base) {
+                segment.aborted = Aborted::default();
+            }
+        }
         let end = state.log_end();
         state.log_start = log_start;
         // A folder that is there may be one that an earlier process made and never synced: only a

@@ -15,6 +15,7 @@ use crate::producer_state::ProducerStates;
 use crate::scan::Scanner;
 use crate::segment::Segment;
 use crate::tail::Tail;
+use crate::txn_index;
 
 impl Opening {
     /// Cuts the file of the segment that was just read to what is good, and syncs it.
@@ -58,6 +59,7 @@ impl Opening {
             segment.tail = Tail::after(0, Vec::new());
             segment.file = None;
             segment.sealed = true;
+            txn_index::cool(segment);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::inventory::Inventory;
 use super::walk::{Ending, Start, Trust};
 use crate::error::LogError;
 use crate::segment::Segment;
+use crate::txn_index;
 
 impl Opening {
     pub(super) async fn open_unclean(
@@ -38,13 +39,16 @@ impl Opening {
                 true => self.trusted_start(*segment, from).await?,
                 false => Start::beginning(segment.base),
             };
-            let (read, ending) = self.walk(*segment, start, trust).await?;
+            let (mut read, ending) = self.walk(*segment, start, trust).await?;
             let ending = ending.before(&read, next, trust.holes);
             let complete = matches!(ending, Ending::Complete);
             let is_end = !complete || next.is_none();
             if whole && is_end && read.next_offset < recovery_point {
                 return Err(self.incomplete(segment.base, read.size, ending.problem()));
             }
+            txn_index::settle(&self.dir, &mut read, trust.producers_from)
+                .await
+                .map_err(|error| self.fail("reading a transaction index", error))?;
             segments.push_back(read);
             self.settle(&mut segments, *segment, ending, next.is_some() && complete).await?;
             if !complete {

@@ -4,16 +4,15 @@ use std::io;
 use std::rc::Rc;
 
 use reactor::{ALIGN, AlignedBuf, File};
-use wire::records::BatchHeader;
 
 use super::Opening;
 use super::inventory::OnDisk;
-use crate::append::{marker, producer_batch};
 use crate::error::LogError;
 use crate::indexes;
 use crate::scan::{Found, Scanner};
 use crate::segment::{Indexes, Newest, Segment};
 use crate::tail::{BLOCK, Tail, block_floor};
+use crate::txn_index;
 
 /// How a walk through a segment ended.
 pub(super) enum Ending {
@@ -156,7 +155,11 @@ impl Opening {
             segment.size = position + header.size_in_bytes() as u32;
             expected = Some(header.next_offset());
             if base >= trust.producers_from {
-                self.replay_producer(&header, position, &mut scanner).await?;
+                let ended = scanner.replay_producer(&header, position, &mut self.producers).await;
+                let ended = ended.map_err(|error| self.fail("reading a segment", error))?;
+                if let Some(entry) = ended.as_ref().and_then(txn_index::entry_of) {
+                    segment.aborted.push(entry);
+                }
             }
             self.epochs.replay(header.partition_leader_epoch, base);
         };
@@ -171,25 +174,6 @@ impl Opening {
         segment.tail = Tail::after(size, self.last_block(&file, size).await?);
         segment.file = Some(file);
         Ok((segment, ending))
-    }
-
-    /// What a batch read again says of its producer.
-    pub(super) async fn replay_producer(
-        &mut self,
-        header: &BatchHeader,
-        position: u32,
-        scanner: &mut Scanner,
-    ) -> Result<(), LogError> {
-        if let Some(batch) = producer_batch(header) {
-            self.producers.update(&batch);
-        } else if header.attributes.is_control() {
-            let bytes = scanner.small_batch(header, position).await;
-            let bytes = bytes.map_err(|error| self.fail("reading a segment", error))?;
-            if let Some(marker) = bytes.and_then(|bytes| marker(header, bytes)) {
-                self.producers.end_transaction(&marker);
-            }
-        }
-        Ok(())
     }
 
     /// The timestamp from which the segment's age counts.

@@ -1,0 +1,229 @@
+//! Aborted transactions against an oracle that reads every batch: over rolls, clean and unclean
+//! ends of the process, power cuts and damaged index files.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use common::*;
+use log::{AbortedTxn, AppendError, Log, LogConfig, OpenHint, txn_index};
+use reactor::fs;
+use reactor::sim::{Crash, Outcome, World};
+use wire::records::control::EndTransaction;
+use wire::records::{BatchBuilder, batches};
+
+const DIR: &str = "/data/txn-0";
+const PRODUCERS: i64 = 4;
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+fn config() -> LogConfig {
+    LogConfig { segment_bytes: 1_500, index_interval_bytes: 300, ..LogConfig::default() }
+}
+
+fn data(producer: i64, sequence: i32) -> Vec<u8> {
+    let mut builder = BatchBuilder::new().producer(producer, 0, sequence).transactional(true);
+    builder.append(NOW_MS, None, Some(&[7; 40]));
+    builder.build().unwrap()
+}
+
+fn end(producer: i64, committed: bool) -> Vec<u8> {
+    EndTransaction { committed, coordinator_epoch: 0 }.batch(producer, 0, NOW_MS).unwrap()
+}
+
+/// Every aborted transaction, read off the batches; and where the open part begins.
+async fn oracle(log: &Log) -> (Vec<AbortedTxn>, i64, BTreeMap<i64, i32>) {
+    let (mut open, mut aborted) = (BTreeMap::new(), Vec::new());
+    let mut sequences = BTreeMap::new();
+    let mut next = log.log_start_offset();
+    while next < log.visible_end_offset() {
+        let bytes = log.plan_read(next, i64::MAX, 10_000, true).unwrap().execute().await.unwrap();
+        for batch in batches(&bytes.concat()) {
+            let batch = batch.unwrap();
+            let header = batch.header();
+            next = header.next_offset();
+            let Some(end) = EndTransaction::read(&batch).unwrap() else {
+                open.entry(header.producer_id).or_insert(header.base_offset);
+                sequences.insert(header.producer_id, header.base_sequence + 1);
+                continue;
+            };
+            let first = open.remove(&header.producer_id);
+            if let Some(first_offset) = first.filter(|_| !end.committed) {
+                aborted.push(AbortedTxn {
+                    producer_id: header.producer_id,
+                    first_offset,
+                    last_offset: header.base_offset,
+                    last_stable_offset: open.values().copied().min().unwrap_or(next),
+                });
+            }
+        }
+    }
+    (aborted, open.values().copied().min().unwrap_or(next), sequences)
+}
+
+async fn compare(log: &Log, dice: &mut Dice) -> BTreeMap<i64, i32> {
+    let (aborted, stable, sequences) = oracle(log).await;
+    assert_eq!(log.last_stable_offset(), stable);
+    let (start, end) = (log.log_start_offset(), log.log_end_offset());
+    for round in 0..12 {
+        let from = start + dice.below((end - start + 1) as u64) as i64;
+        let upper = from + dice.below((end - from + 2) as u64) as i64;
+        let (from, upper) = if round == 0 { (start, i64::MAX) } else { (from, upper) };
+        let found = log.aborted_transactions(from, upper).await.unwrap();
+        let overlaps = |txn: &&AbortedTxn| txn.last_offset >= from && txn.first_offset < upper;
+        let expected: Vec<AbortedTxn> = aborted.iter().filter(overlaps).copied().collect();
+        assert_eq!(found, expected, "from {from} to {upper}");
+        assert!(found.is_empty() || log.has_aborted_transactions(from));
+    }
+    sequences
+}
+
+async fn write_some(log: &Log, dice: &mut Dice, mut sequences: BTreeMap<i64, i32>) -> Option<()> {
+    let mut begun: Vec<i64> = (0..PRODUCERS).collect();
+    for _ in 0..dice.below(120) {
+        let producer = dice.below(PRODUCERS as u64) as i64;
+        let bytes = match dice.below(3) {
+            0 => end(producer, dice.below(3) == 0),
+            _ => {
+                let sequence = sequences.entry(producer).or_default();
+                *sequence += 1;
+                data(producer, *sequence - 1)
+            }
+        };
+        match log.append(&view(&bytes), 0, NOW_MS) {
+            Ok(_) => {}
+            Err(AppendError::Full) => log.room().await,
+            Err(error) => panic!("{error}"),
+        }
+        begun.push(producer);
+        if dice.below(30) == 0 {
+            log.flush().await.ok()?;
+        }
+        if dice.below(10) == 0 {
+            log.acknowledged(log.log_end_offset()).await.ok()?;
+        }
+    }
+    log.acknowledged(log.log_end_offset()).await.ok()
+}
+
+/// One life of the process: open, compare, write, compare, maybe close.
+async fn life(mut dice: Dice, clean: bool, close: bool) {
+    let hint = OpenHint { clean, ..OpenHint::default() };
+    let dir = PathBuf::from(DIR);
+    // The data folder was made durable when it was formatted.
+    fs::create_dir_all(Path::new("/data")).await.unwrap();
+    fs::sync_dir(Path::new("/")).await.unwrap();
+    let (log, _) = Log::open(&shared(1 << 20), dir, config(), hint, NOW_MS).await.unwrap();
+    let sequences = compare(&log, &mut dice).await;
+    if write_some(&log, &mut dice, sequences).await.is_none() {
+        return;
+    }
+    compare(&log, &mut dice).await;
+    if close {
+        log.close().await.unwrap();
+    }
+}
+
+#[test]
+fn after_any_crash_the_index_says_what_the_batches_say() {
+    let seeds = std::env::var("CORELANE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    for seed in 0..seeds {
+        let mut dice = Dice(seed);
+        let crash = if dice.below(2) == 0 { Crash::Power } else { Crash::Process };
+        let mut world = World::new(seed);
+        let mut clean = false;
+        for _ in 0..5 {
+            let close = dice.below(3) == 0;
+            if !close {
+                world.crash_after(10 + dice.below(150), crash);
+            }
+            let seed = dice.below(u64::MAX);
+            let outcome = world.run(move || life(Dice(seed), clean, close));
+            clean = match outcome {
+                Outcome::Finished(()) => close,
+                Outcome::Crashed(_) => false,
+                Outcome::Stuck => panic!("seed {seed} is stuck"),
+            };
+        }
+    }
+}
+
+/// Writes until there are several segments with entries; the names of their index files.
+async fn several_segments(dir: &Path) -> Vec<PathBuf> {
+    let (log, _) = open(&shared(1 << 20), dir.to_path_buf(), config()).await;
+    for n in 0..40 {
+        for producer in 0..PRODUCERS {
+            append(&log, &data(producer, n)).await;
+        }
+        append(&log, &end(i64::from(n) % PRODUCERS, n % 3 == 0)).await;
+    }
+    log.acknowledged(log.log_end_offset()).await.unwrap();
+    compare(&log, &mut Dice(1)).await;
+    log.close().await.unwrap();
+    let mut names: Vec<PathBuf> = fs::read_dir(dir)
+        .await
+        .unwrap()
+        .into_iter()
+        .filter(|entry| entry.name.ends_with(".txnindex"))
+        .map(|entry| dir.join(entry.name))
+        .collect();
+    names.sort();
+    assert!(names.len() > 3, "{names:?}");
+    names
+}
+
+#[test]
+fn a_damaged_index_is_made_anew_from_the_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t-0");
+    on_uring(move || async move {
+        let files = several_segments(&path).await;
+        for (n, file) in files.iter().enumerate() {
+            let mut bytes = std::fs::read(file).unwrap();
+            match n % 3 {
+                0 => bytes.truncate(bytes.len() - 1),
+                1 => bytes[1] = 9,
+                _ => bytes.extend_from_within(..txn_index::ENTRY_BYTES),
+            }
+            std::fs::write(file, bytes).unwrap();
+        }
+        let (log, _) = open_clean(&shared(1 << 20), path.clone(), config()).await;
+        let mut dice = Dice(2);
+        let sequences = compare(&log, &mut dice).await;
+        write_some(&log, &mut dice, sequences).await.unwrap();
+        compare(&log, &mut dice).await;
+        log.close().await.unwrap();
+        for file in &files {
+            let base = file.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+            assert!(!txn_index::load(&path, base).await.unwrap().is_empty());
+        }
+    });
+}
+
+#[test]
+fn the_index_goes_with_its_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t-0");
+    on_uring(move || async move {
+        let files = several_segments(&path).await;
+        let (log, _) = open_clean(&shared(1 << 20), path.clone(), config()).await;
+        let end = log.log_end_offset();
+        log.advance_log_start(end).await.unwrap();
+        assert_eq!(log.aborted_transactions(end, i64::MAX).await.unwrap(), []);
+        let left = files.iter().filter(|file| file.exists()).count();
+        assert!(left <= 1, "{left} of {} are left", files.len());
+        log.close().await.unwrap();
+    });
+}
