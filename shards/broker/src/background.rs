@@ -41,9 +41,10 @@ async fn retention(shard: Rc<Shard>) {
 
 async fn retain(partition: &Partition) {
     match partition.log.enforce_retention(reactor::wall_clock_ms()).await {
-        Ok(outcome) if outcome.segments_deleted > 0 => info!(
-            topic = %partition.topic, partition = partition.index, ?outcome, "retention"
-        ),
+        Ok(outcome) if outcome.segments_deleted > 0 => {
+            partition.traffic.note_retention(outcome.segments_deleted, outcome.bytes_deleted);
+            info!(topic = %partition.topic, partition = partition.index, ?outcome, "retention");
+        }
         Ok(_) => {}
         Err(error) => warn!(
             topic = %partition.topic, partition = partition.index, "retention failed: {error}"

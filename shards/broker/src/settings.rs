@@ -66,6 +66,7 @@ pub(crate) fn log_config(topic: &TopicConfig, limits: &PartitionLimits) -> LogCo
         segment_index_bytes: topic.segment_index_bytes,
         retention_ms: topic.retention_ms,
         retention_bytes: topic.retention_bytes,
+        timestamp_after_max_ms: topic.message_timestamp_after_max_ms,
         flush_messages: topic.flush_messages,
         flush_ms: topic.flush_ms.unsigned_abs(),
         write_caching: topic.write_caching,

@@ -45,6 +45,9 @@ pub struct LogConfig {
     pub retention_ms: i64,
     /// `retention.bytes`, -1 for none
     pub retention_bytes: i64,
+    /// `message.timestamp.after.max.ms`: no record holds its segment as if it were from later than
+    /// this after it was appended
+    pub timestamp_after_max_ms: i64,
     /// `flush.messages`; 1 makes every acknowledgement wait for the sync
     pub flush_messages: u64,
     /// `flush.ms`
@@ -67,7 +70,8 @@ pub struct LogConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+        const HOUR_MS: i64 = 60 * 60 * 1000;
+        const DAY_MS: i64 = 24 * HOUR_MS;
         LogConfig {
             segment_bytes: 1 << 30,
             segment_ms: 7 * DAY_MS,
@@ -76,6 +80,7 @@ impl Default for LogConfig {
             segment_index_bytes: 10 << 20,
             retention_ms: 7 * DAY_MS,
             retention_bytes: -1,
+            timestamp_after_max_ms: HOUR_MS,
             flush_messages: i64::MAX as u64,
             flush_ms: i64::MAX as u64,
             write_caching: false,

@@ -18,6 +18,7 @@ use crate::epochs::LeaderEpochs;
 use crate::error::{LogError, StorageError};
 use crate::prepare::NextFile;
 use crate::producer_state::ProducerStates;
+use crate::retention::Hold;
 use crate::segment::Segment;
 use crate::shared::LogShared;
 use crate::waiters::Waiters;
@@ -61,6 +62,10 @@ pub(crate) struct State {
     pub(crate) visible_end: i64,
     /// Offsets below are synced.
     pub(crate) synced_end: i64,
+    /// The start that the partition's own checkpoint has.
+    pub(crate) saved_start: i64,
+    /// What keeps the oldest segment longer than its age would.
+    pub(crate) hold: Option<Hold>,
     pub(crate) recovery_point: i64,
     pub(crate) epochs: LeaderEpochs,
     /// The checkpoint file lags behind.
@@ -220,6 +225,8 @@ impl State {
             written_end: end,
             visible_end: end,
             synced_end: end,
+            saved_start: 0,
+            hold: None,
             recovery_point: end,
             epochs: LeaderEpochs::default(),
             epochs_changed: false,

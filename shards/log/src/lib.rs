@@ -46,7 +46,7 @@ pub use producer_snapshot::SnapshotDamage;
 pub use producer_state::ProducerRejection;
 pub use read::ReadPlan;
 pub use recovery::remove_deleted_dirs;
-pub use retention::RetentionOutcome;
+pub use retention::{Hold, RetentionOutcome};
 pub use shared::{LogShared, SharedOptions};
 pub use timestamps::OffsetAt;
 pub use txn_index::AbortedTxn;

@@ -15,7 +15,7 @@ use crate::core::{Core, LogState};
 use crate::epochs::EpochStart;
 use crate::error::{AppendError, LogError, ReadError};
 use crate::read::ReadPlan;
-use crate::retention::RetentionOutcome;
+use crate::retention::{Hold, RetentionOutcome};
 use crate::shared::LogShared;
 use crate::timestamps::OffsetAt;
 use crate::txn_index::AbortedTxn;
@@ -192,6 +192,11 @@ impl Log {
     /// a crash would leave much to scan. To be called every few minutes.
     pub async fn enforce_retention(&self, now_ms: i64) -> Result<RetentionOutcome, LogError> {
         retention::enforce(&self.0, now_ms).await
+    }
+
+    /// The record whose timestamp keeps segments past retention, as the last round found it.
+    pub fn retention_hold(&self) -> Option<Hold> {
+        self.0.state.borrow().hold
     }
 
     /// Makes everything appended so far durable and recovered state cheap: data, indexes, producer

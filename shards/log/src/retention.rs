@@ -3,8 +3,14 @@
 //! Owns: which segments may go (whole ones, oldest first, without a gap, never the active one
 //! unless it is rolled first, never above the visible end) and how they go: out of the log, the
 //! files renamed to `.deleted`, unlinked after `file.delete.delay.ms`. A reader with an open file
-//! goes on. The start that DeleteRecords sets is written to a checkpoint in the partition's folder
-//! before it counts.
+//! goes on.
+//!
+//! A segment is as old as its newest record, but a record cannot claim to be from later than
+//! `message.timestamp.after.max.ms` after it was appended: one from next year would keep the log
+//! from ever shrinking. What still holds a segment longer than its age in the log is reported.
+//!
+//! The start of the log is written to a checkpoint in the partition's folder before any file goes:
+//! names may come back after a power cut, in any order, and an opening removes those below.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,15 +18,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::fs;
+use wire::records::batches;
 
 use crate::checkpoints::{LOG_START_OFFSETS, encode_own_offset};
+use crate::config::LogConfig;
 use crate::core::{Core, LogState, State};
 use crate::error::LogError;
 use crate::files;
 use crate::indexes;
 use crate::keeper;
 use crate::names::{FileKind, deleted_path, file_path};
-use crate::segment::Segment;
+use crate::segment::{Newest, Segment};
 
 /// Bytes since the last flush that make another one worth its sync: what many slow partitions may
 /// each leave to be scanned after a crash.
@@ -33,6 +41,18 @@ pub struct RetentionOutcome {
     pub bytes_deleted: u64,
     pub producers_expired: usize,
     pub log_start_offset: i64,
+}
+
+/// A record whose timestamp keeps a segment, and so all behind it, longer than their age would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Base offset of the segment.
+    pub segment: i64,
+    /// Last offset of the batch that has the timestamp.
+    pub offset: i64,
+    pub timestamp: i64,
+    /// Segments that would be gone without it.
+    pub segments: usize,
 }
 
 pub(crate) async fn enforce(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, LogError> {
@@ -59,9 +79,13 @@ async fn enforce_held(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, 
         let expiration_ms = state.config.producer_id_expiration_ms;
         state.producers.expire(now_ms, expiration_ms)
     };
-    let mut count = expired_by_time(core, now_ms).await?;
-    count = count.max(core.state.borrow().expired_by_size());
-    count = count.max(core.state.borrow().below_start());
+    let (by_time, hold) = expired_by_time(core, now_ms).await?;
+    let (by_size, below) = {
+        let state = core.state.borrow();
+        (state.expired_by_size(), state.below_start())
+    };
+    let count = by_time.max(by_size).max(below);
+    note_hold(core, hold.filter(|_| count == by_time));
     let (segments_deleted, bytes_deleted) = remove_oldest(core, count, now_ms).await?;
     let log_start_offset = core.state.borrow().log_start;
     Ok(RetentionOutcome { segments_deleted, bytes_deleted, producers_expired, log_start_offset })
@@ -95,6 +119,7 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
     {
         let mut state = core.state.borrow_mut();
         state.log_start = state.log_start.max(to);
+        state.saved_start = state.saved_start.max(to);
         state.epochs_changed |= state.epochs.truncate_start(to);
         state.note_change();
     }
@@ -103,39 +128,133 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
     Ok(())
 }
 
-/// How many of the oldest segments hold only records older than `retention.ms`.
-async fn expired_by_time(core: &Rc<Core>, now_ms: i64) -> Result<usize, LogError> {
-    let (bases, visible_end) = {
+/// How many of the oldest segments hold only records older than `retention.ms`, and what keeps the
+/// next one if it is not its age.
+async fn expired_by_time(core: &Rc<Core>, now_ms: i64) -> Result<(usize, Option<Hold>), LogError> {
+    let (bases, visible_end, age) = {
         let state = core.state.borrow();
         if !state.config.delete || state.config.retention_ms < 0 {
-            return Ok(0);
+            return Ok((0, None));
         }
         let filled = state.segments.iter().filter(|s| s.size > 0).map(|s| s.base);
-        (filled.collect::<Vec<_>>(), state.visible_end)
+        let age = Age { now_ms, config: state.config.clone() };
+        (filled.collect::<Vec<_>>(), state.visible_end, age)
     };
-    let retention_ms = core.state.borrow().config.retention_ms;
-    let mut count = 0;
-    for base in bases {
-        let Some(newest) = indexes::newest(core, base).await? else { break };
-        let timestamp = match newest.timestamp {
-            timestamp if timestamp >= 0 => timestamp,
-            _ => modified_ms(core, base).await?,
-        };
+    for (count, base) in bases.iter().copied().enumerate() {
         let next = core.state.borrow().segment(base).map(|s| s.next_offset);
-        let old = now_ms.saturating_sub(timestamp) > retention_ms;
-        if !old || next.is_none_or(|next| next > visible_end) {
-            break;
+        if next.is_none_or(|next| next > visible_end) {
+            return Ok((count, None));
         }
-        count += 1;
+        let Some(newest) = indexes::newest(core, base).await? else { return Ok((count, None)) };
+        match age.judge(core, base, newest).await? {
+            Verdict::Expired => {
+                let newest = confirmed(core, base, newest).await?;
+                if !matches!(age.judge(core, base, newest).await?, Verdict::Expired) {
+                    return Ok((count, None));
+                }
+            }
+            Verdict::Young => return Ok((count, None)),
+            Verdict::Held => {
+                let Newest { offset, timestamp } = newest;
+                let behind = bases.get(count + 1..).unwrap_or_default();
+                let segments = 1 + age.expired_of(core, behind).await?;
+                return Ok((count, Some(Hold { segment: base, offset, timestamp, segments })));
+            }
+        }
     }
-    Ok(count)
+    Ok((bases.len(), None))
 }
 
-/// A segment whose records have no timestamps is as old as its file.
-async fn modified_ms(core: &Rc<Core>, base: i64) -> Result<i64, LogError> {
+/// What retention thinks of one segment.
+enum Verdict {
+    Expired,
+    Young,
+    /// It would be expired if its newest record had the time at which it was appended.
+    Held,
+}
+
+struct Age {
+    now_ms: i64,
+    config: LogConfig,
+}
+
+impl Age {
+    async fn judge(&self, core: &Rc<Core>, base: i64, newest: Newest) -> Result<Verdict, LogError> {
+        if newest.timestamp >= 0 && self.is_over(newest.timestamp) {
+            return Ok(Verdict::Expired);
+        }
+        // A file changes when records are appended, and once more when it is closed.
+        let appended = modified_ms(core, base, self.now_ms).await?;
+        let latest = appended.saturating_add(self.config.timestamp_after_max_ms.max(0));
+        let timestamp = if newest.timestamp < 0 { appended } else { newest.timestamp };
+        Ok(match (self.is_over(timestamp.min(latest)), self.is_over(appended)) {
+            (true, _) => Verdict::Expired,
+            (false, true) => Verdict::Held,
+            (false, false) => Verdict::Young,
+        })
+    }
+
+    fn is_over(&self, timestamp: i64) -> bool {
+        self.now_ms.saturating_sub(timestamp) > self.config.retention_ms
+    }
+
+    /// How many of the segments, one after the other, would be expired.
+    async fn expired_of(&self, core: &Rc<Core>, bases: &[i64]) -> Result<usize, LogError> {
+        for (count, base) in bases.iter().copied().enumerate() {
+            let Some(newest) = indexes::newest(core, base).await? else { return Ok(count) };
+            if matches!(self.judge(core, base, newest).await?, Verdict::Young) {
+                return Ok(count);
+            }
+        }
+        Ok(bases.len())
+    }
+}
+
+/// The newest timestamp of a segment that is about to go, checked against the batch that has it: a
+/// damaged time index must not delete records.
+async fn confirmed(core: &Rc<Core>, base: i64, newest: Newest) -> Result<Newest, LogError> {
+    let is_indexed = core.state.borrow().segment(base).is_some_and(|s| s.sealed);
+    let upper = newest.offset.saturating_add(1);
+    let Ok(plan) = core.plan_read(newest.offset, upper, 1, true) else { return Ok(newest) };
+    if !is_indexed || newest.timestamp < 0 {
+        return Ok(newest);
+    }
+    // What cannot be read may go: it is of no use to anybody.
+    let Ok(parts) = plan.execute().await else { return Ok(newest) };
+    let bytes = parts.concat();
+    let header = batches(&bytes).next().and_then(Result::ok).map(|batch| *batch.header());
+    let is_true = header.is_some_and(|header| {
+        header.max_timestamp == newest.timestamp && header.last_offset() == newest.offset
+    });
+    if is_true || header.is_none() {
+        return Ok(newest);
+    }
+    indexes::renew(core, base).await?;
+    Ok(indexes::newest(core, base).await?.unwrap_or(newest))
+}
+
+/// Keeps what holds the log for metrics, and says so once.
+fn note_hold(core: &Core, hold: Option<Hold>) {
+    let known = std::mem::replace(&mut core.state.borrow_mut().hold, hold);
+    let Some(hold) = hold else { return };
+    if known.is_some_and(|known| (known.segment, known.offset) == (hold.segment, hold.offset)) {
+        return;
+    }
+    let Hold { segment, offset, timestamp, segments } = hold;
+    tracing::warn!(log = %core.name, segment, offset, timestamp, segments,
+        "a record's timestamp keeps segments past retention.ms: lower \
+         message.timestamp.after.max.ms of the topic, or delete its records up to offset {}",
+        offset.saturating_add(1));
+}
+
+/// When a segment's file was last changed; one that is not there yet is changed now.
+async fn modified_ms(core: &Rc<Core>, base: i64, now_ms: i64) -> Result<i64, LogError> {
     let path = file_path(&core.dir(), FileKind::Log, base);
-    let metadata = fs::metadata(&path).await;
-    Ok(metadata.map_err(|error| core.storage_error("looking at a segment", error))?.modified_ms)
+    match fs::metadata(&path).await {
+        Ok(metadata) => Ok(metadata.modified_ms),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(now_ms),
+        Err(error) => Err(core.storage_error("looking at a segment", error).into()),
+    }
 }
 
 impl State {
@@ -147,7 +266,7 @@ impl State {
         }
         let mut total: u64 = self.segments.iter().map(|s| u64::from(s.size)).sum();
         let mut count = 0;
-        for segment in self.segments.iter().take(self.segments.len().saturating_sub(1)) {
+        for segment in self.segments.iter().filter(|segment| segment.size > 0) {
             let rest = total.checked_sub(u64::from(segment.size)).filter(|rest| *rest >= keep);
             match rest {
                 Some(rest) if segment.next_offset <= self.visible_end => total = rest,
@@ -201,12 +320,13 @@ async fn remove_oldest(
     }
     let count = core.state.borrow_mut().removable(count, now_ms);
     keep_end(core).await?;
+    let start_is_saved = save_start(core, count).await;
     let gone = core.state.borrow_mut().detach_oldest(count);
     let bytes = gone.iter().map(|s| u64::from(s.size)).sum();
     let bases: Vec<i64> = gone.iter().map(|s| s.base).collect();
     drop(gone);
     tracing::info!(log = %core.name, segments = bases.len(), bytes, "removed the oldest segments");
-    let renamed = rename_away(core, &bases).await;
+    let renamed = rename_away(core, &bases, !start_is_saved).await;
     unlink_later(core, renamed);
     Ok((bases.len(), bytes))
 }
@@ -225,8 +345,32 @@ async fn keep_end(core: &Rc<Core>) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Renames the files of segments to `.deleted`. What fails is found again at the next opening.
-async fn rename_away(core: &Rc<Core>, bases: &[i64]) -> Vec<PathBuf> {
+/// Writes down where the log starts without its oldest `count` segments. A disk that is too full for
+/// that is the reason why they must go, so that `false` is no reason to keep them.
+async fn save_start(core: &Rc<Core>, count: usize) -> bool {
+    let start = {
+        let state = core.state.borrow();
+        let first = state.segments.get(count).map(|s| s.base);
+        first.filter(|first| *first > state.saved_start)
+    };
+    let Some(start) = start else { return true };
+    let dir = core.dir();
+    match fs::write_atomic(&dir.join(LOG_START_OFFSETS), encode_own_offset(&dir, start)).await {
+        Ok(()) => {
+            core.state.borrow_mut().saved_start = start;
+            true
+        }
+        Err(error) => {
+            tracing::warn!(log = %core.name, start, "start of the log not written: {error}");
+            false
+        }
+    }
+}
+
+/// Renames the files of segments to `.deleted`. What fails is found again at the next opening. With
+/// `in_order` no segment goes before the loss of the one before it is durable: what a power cut
+/// brings back must not have gaps.
+async fn rename_away(core: &Rc<Core>, bases: &[i64], in_order: bool) -> Vec<PathBuf> {
     let dir = core.dir();
     let mut renamed = Vec::new();
     for base in bases {
@@ -240,6 +384,9 @@ async fn rename_away(core: &Rc<Core>, bases: &[i64]) -> Vec<PathBuf> {
                     tracing::warn!(log = %core.name, segment = base, "not renamed: {error}");
                 }
             }
+        }
+        if in_order && let Err(error) = fs::sync_dir(&dir).await {
+            tracing::warn!(log = %core.name, segment = base, "names not synced: {error}");
         }
     }
     renamed

@@ -24,6 +24,13 @@ pub(super) fn samples(shard: &Shard, out: &mut Samples) {
         sum.partitions += 1;
         sum.segments += partition.log.segment_count() as u64;
         sum.bytes += partition.log.size_bytes();
+        if let Some(hold) = partition.log.retention_hold() {
+            let index = partition.index.to_string();
+            let labels = [("topic", partition.topic.as_ref()), ("partition", index.as_str())];
+            let help = "Segments that retention.ms would have removed but for one record's \
+                        timestamp; the broker's log names it.";
+            out.gauge("corelane_retention_held_segments", help, &labels, hold.segments as f64);
+        }
     }
     for (topic, sum) in topics {
         let label = [("topic", topic)];

@@ -20,12 +20,20 @@ pub(crate) struct TopicTraffic {
     produced_bytes: Cell<u64>,
     produced_records: Cell<u64>,
     fetched_bytes: Cell<u64>,
+    deleted_segments: Cell<u64>,
+    deleted_bytes: Cell<u64>,
 }
 
 impl TopicTraffic {
     pub fn note_produced(&self, bytes: usize, records: i32) {
         add(&self.produced_bytes, bytes as u64);
         add(&self.produced_records, u64::try_from(records).unwrap_or(0));
+    }
+
+    /// What retention removed.
+    pub fn note_retention(&self, segments: usize, bytes: u64) {
+        add(&self.deleted_segments, segments as u64);
+        add(&self.deleted_bytes, bytes);
     }
 
     pub fn note_fetched(&self, bytes: usize) {
@@ -170,6 +178,18 @@ fn topics(shard: &Shard, out: &mut Samples) {
             "Bytes of batches that went to consumers.",
             &label,
             counted.fetched_bytes.get() as f64,
+        );
+        out.counter(
+            "corelane_retention_deleted_segments_total",
+            "Segments that retention removed.",
+            &label,
+            counted.deleted_segments.get() as f64,
+        );
+        out.counter(
+            "corelane_retention_deleted_bytes_total",
+            "Bytes of the segments that retention removed.",
+            &label,
+            counted.deleted_bytes.get() as f64,
         );
     }
 }

@@ -61,6 +61,24 @@ impl Opening {
         list.await.map_err(|error| self.fail("listing a partition", error))
     }
 
+    /// Removes the segments below the start of the log: a power cut may bring back the names of some
+    /// that were removed, with gaps between them.
+    pub(super) async fn remove_below(
+        &self,
+        inventory: &mut Inventory,
+        log_start: i64,
+    ) -> Result<(), LogError> {
+        let behind = inventory.segments.partition_point(|s| s.base <= log_start);
+        for segment in inventory.segments.drain(..behind.saturating_sub(1)) {
+            for kind in FileKind::OF_SEGMENT {
+                remove_if_there(&file_path(&self.dir, kind, segment.base))
+                    .await
+                    .map_err(|error| self.fail("removing a segment", error))?;
+            }
+        }
+        Ok(())
+    }
+
     /// An offset that this partition's own checkpoint has, 0 if none.
     pub(super) async fn saved_offset(&self, file: &str) -> Result<i64, LogError> {
         let read = read_own_offset(&self.dir, file).await;

@@ -71,8 +71,10 @@ struct Opening {
 impl Opening {
     async fn run(&mut self, hint: OpenHint) -> Result<State, LogError> {
         self.create_dir().await?;
-        let inventory = self.take_inventory().await?;
-        let log_start = hint.log_start_offset.max(self.saved_offset(LOG_START_OFFSETS).await?);
+        let mut inventory = self.take_inventory().await?;
+        let saved_start = self.saved_offset(LOG_START_OFFSETS).await?;
+        let log_start = hint.log_start_offset.max(saved_start);
+        self.remove_below(&mut inventory, log_start).await?;
         let recovery_point = hint.recovery_point.max(self.saved_offset(RECOVERY_POINTS).await?);
         self.epochs = self.saved_epochs().await?;
         if hint.whole && inventory.segments.is_empty() && recovery_point > 0 {
@@ -92,6 +94,7 @@ impl Opening {
         }
         let end = state.log_end();
         state.log_start = log_start;
+        state.saved_start = saved_start;
         // A folder that is there may be one that an earlier process made and never synced: only a
         // sync of its parent, when something in it must last, makes sure.
         state.dir_name_unsynced = true;

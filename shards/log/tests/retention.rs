@@ -1,0 +1,265 @@
+//! Retention by time, size and start, on a simulated machine whose clock the tests turn.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::*;
+use log::{Log, LogConfig, LogShared};
+use reactor::fs;
+use reactor::sim::{Delay, Outcome, World, with_faults};
+use wire::records::BatchBuilder;
+
+const DIR: &str = "/data/kept-0";
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+const YEAR_MS: i64 = 365 * DAY_MS;
+/// Each batch of the tests fills a segment.
+const SEGMENT_BYTES: u32 = 4_000;
+
+fn on_sim<F, Fut>(seed: u64, main: F)
+where
+    F: FnOnce() -> Fut,
+    Fut: Future<Output = ()> + 'static,
+{
+    let outcome = world(seed).run(main);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+/// A machine on which years may pass.
+fn world(seed: u64) -> World {
+    let mut world = World::new(seed);
+    world.limit_time(Duration::from_millis(50 * YEAR_MS as u64));
+    world
+}
+
+fn config() -> LogConfig {
+    LogConfig {
+        segment_bytes: SEGMENT_BYTES,
+        retention_ms: 7 * DAY_MS,
+        file_delete_delay_ms: 60_000,
+        ..LogConfig::default()
+    }
+}
+
+async fn fresh(config: LogConfig) -> Log {
+    open(&memory(), PathBuf::from(DIR), config).await.0
+}
+
+fn memory() -> LogShared {
+    shared(1 << 20)
+}
+
+/// Appends a batch of one record with this timestamp that fills a segment.
+async fn put(log: &Log, n: u64, timestamp: i64) {
+    let appended = append(log, &batch(&[value(n, 3_000)], timestamp)).await;
+    log.acknowledged(appended.last_offset + 1).await.unwrap();
+}
+
+async fn pass(ms: i64) {
+    reactor::sleep(Duration::from_millis(ms as u64)).await;
+}
+
+async fn retain(log: &Log) -> usize {
+    log.enforce_retention(reactor::wall_clock_ms()).await.unwrap().segments_deleted
+}
+
+async fn names(suffix: &str) -> Vec<String> {
+    let entries = fs::read_dir(Path::new(DIR)).await.unwrap();
+    let mut names: Vec<String> =
+        entries.into_iter().map(|e| e.name).filter(|name| name.ends_with(suffix)).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_timestamp_from_the_future_holds_its_segment_no_longer_than_the_topic_allows() {
+    on_sim(1, || async {
+        let log = fresh(config()).await;
+        let start = reactor::wall_clock_ms();
+        put(&log, 0, start + YEAR_MS).await;
+        for n in 1..4 {
+            put(&log, n, start + n as i64).await;
+        }
+        pass(7 * DAY_MS + HOUR_MS / 2).await;
+        assert_eq!(retain(&log).await, 0, "within the hour that a record may be early");
+        let hold = log.retention_hold().unwrap();
+        assert_eq!((hold.segment, hold.offset), (0, 0));
+        assert_eq!((hold.timestamp, hold.segments), (start + YEAR_MS, 4));
+        pass(HOUR_MS).await;
+        assert_eq!(retain(&log).await, 4);
+        assert_eq!(log.retention_hold(), None);
+        assert_eq!((log.log_start_offset(), log.log_end_offset()), (4, 4));
+        log.close().await.unwrap();
+    });
+}
+
+#[test]
+fn what_holds_the_log_without_such_a_bound_is_named_until_the_topic_is_changed() {
+    on_sim(2, || async {
+        let log = fresh(LogConfig { timestamp_after_max_ms: i64::MAX, ..config() }).await;
+        let start = reactor::wall_clock_ms();
+        put(&log, 0, start).await;
+        put(&log, 1, start + YEAR_MS).await;
+        put(&log, 2, start).await;
+        pass(4 * DAY_MS).await;
+        put(&log, 3, reactor::wall_clock_ms()).await;
+        pass(4 * DAY_MS).await;
+        assert_eq!(retain(&log).await, 1, "what lies before it goes");
+        let hold = log.retention_hold().unwrap();
+        assert_eq!((hold.segment, hold.offset, hold.segments), (1, 1, 2));
+        log.reconfigure(config());
+        assert_eq!(retain(&log).await, 2);
+        assert_eq!(log.retention_hold(), None);
+        assert_eq!(log.log_start_offset(), 3);
+        log.close().await.unwrap();
+    });
+}
+
+/// The broker's time stands in the batch; what the client claimed does not count.
+#[test]
+fn log_append_time_counts_from_the_append() {
+    on_sim(3, || async {
+        let log = fresh(config()).await;
+        let start = reactor::wall_clock_ms();
+        for n in 0..3u64 {
+            let mut builder = BatchBuilder::new().log_append_time(start);
+            builder.append(start - YEAR_MS, None, Some(&value(n, 3_000)));
+            let appended = append(&log, &builder.build().unwrap()).await;
+            log.acknowledged(appended.last_offset + 1).await.unwrap();
+        }
+        pass(6 * DAY_MS).await;
+        assert_eq!(retain(&log).await, 0);
+        pass(2 * DAY_MS).await;
+        assert_eq!(retain(&log).await, 3);
+        log.close().await.unwrap();
+    });
+}
+
+#[test]
+fn limits_of_nothing_and_everything_and_their_change_at_run_time() {
+    on_sim(4, || async {
+        let keep = LogConfig { retention_ms: -1, ..config() };
+        let log = fresh(keep.clone()).await;
+        let start = reactor::wall_clock_ms();
+        for n in 0..3 {
+            put(&log, n, start).await;
+        }
+        pass(10 * YEAR_MS).await;
+        assert_eq!(retain(&log).await, 0, "retention.ms=-1 keeps everything");
+        log.reconfigure(LogConfig { retention_bytes: 7_000, ..keep.clone() });
+        assert_eq!(retain(&log).await, 0, "the rest would be less than was asked for");
+        log.reconfigure(LogConfig { retention_bytes: 6_000, ..keep.clone() });
+        assert_eq!(retain(&log).await, 1);
+        log.reconfigure(LogConfig {
+            delete: false,
+            compact: true,
+            retention_bytes: 0,
+            ..keep.clone()
+        });
+        assert_eq!(retain(&log).await, 0, "a compacted topic is not cut");
+        log.reconfigure(LogConfig { compact: true, retention_bytes: 0, ..keep.clone() });
+        assert_eq!(
+            retain(&log).await,
+            2,
+            "compact,delete is; the active segment is rolled and goes"
+        );
+        assert_eq!((log.log_start_offset(), log.log_end_offset()), (3, 3));
+        put(&log, 3, reactor::wall_clock_ms()).await;
+        log.reconfigure(LogConfig { retention_ms: 0, ..keep });
+        pass(1).await;
+        assert_eq!(retain(&log).await, 1, "retention.ms=0 keeps what is from this very moment");
+        assert_eq!((log.log_start_offset(), log.log_end_offset()), (4, 4));
+        put(&log, 4, reactor::wall_clock_ms()).await;
+        assert_eq!(log.log_end_offset(), 5);
+        log.close().await.unwrap();
+    });
+}
+
+#[test]
+fn nothing_above_the_visible_end_goes() {
+    on_sim(5, || async {
+        let synced = LogConfig { retention_ms: 0, flush_messages: 1, ..config() };
+        let log = fresh(synced).await;
+        put(&log, 0, 1_000).await;
+        with_faults(|faults| {
+            faults.disk.sync_latency = Delay::exactly(Duration::from_secs(60));
+        });
+        let bytes = batch(&[value(1, 3_000)], 1_000);
+        append(&log, &bytes).await;
+        // Time enough for the write, not for its sync.
+        pass(10_000).await;
+        assert_eq!(log.visible_end_offset(), 1);
+        with_faults(|faults| faults.disk.sync_latency = Delay::exactly(Duration::ZERO));
+        let deleted = retain(&log).await;
+        assert_eq!((deleted, log.log_start_offset()), (1, 1));
+        log.acknowledged(2).await.unwrap();
+        assert_eq!(read_all(&log, 1 << 20).await.len(), 1);
+        log.close().await.unwrap();
+    });
+}
+
+/// A flipped bit in a time index must neither delete records early nor keep them for good.
+#[test]
+fn a_damaged_time_index_is_found_before_it_deletes_anything() {
+    // Less than nothing, ages ahead, decades back, years back.
+    for (byte, bit) in [(0, 0x80), (1, 0x40), (2, 0x01), (3, 0x80)] {
+        let mut world = world(6 + byte);
+        let made = world.run(|| async {
+            let log = fresh(config()).await;
+            for n in 0..3 {
+                put(&log, n, reactor::wall_clock_ms()).await;
+            }
+            log.close().await.unwrap();
+        });
+        assert!(matches!(made, Outcome::Finished(())), "{made:?}");
+        let path = Path::new(DIR).join("00000000000000000000.timeindex");
+        world.corrupt(&path, byte, bit).unwrap();
+        let outcome = world.run(|| async {
+            let (log, _) = open_clean(&memory(), PathBuf::from(DIR), config()).await;
+            assert_eq!(retain(&log).await, 0);
+            assert_eq!(read_all(&log, 1 << 20).await.len(), 3);
+            pass(9 * DAY_MS).await;
+            assert_eq!(retain(&log).await, 3);
+            log.close().await.unwrap();
+        });
+        assert!(matches!(outcome, Outcome::Finished(())), "byte {byte}: {outcome:?}");
+    }
+}
+
+#[test]
+fn files_go_after_the_delay_and_a_reader_that_has_one_goes_on() {
+    on_sim(9, || async {
+        let log = fresh(config()).await;
+        for n in 0..4 {
+            put(&log, n, reactor::wall_clock_ms()).await;
+        }
+        log.flush().await.unwrap();
+        let (log, small) = {
+            log.close().await.unwrap();
+            let small = shared(8 << 10);
+            (open_clean(&small, PathBuf::from(DIR), config()).await.0, small)
+        };
+        let plan = log.plan_read(0, i64::MAX, 1 << 20, true).unwrap();
+        assert!(!plan.is_cached(), "{}", small.cache_used_bytes());
+        log.advance_log_start(3).await.unwrap();
+        assert_eq!(names(".log").await, ["00000000000000000003.log"]);
+        let gone = names(".log.deleted").await.len();
+        assert_eq!(gone, 3, "renamed at once, unlinked later");
+        // The plan was made before: it is served or refused, never with other records.
+        if let Ok(parts) = plan.execute().await {
+            let bytes = parts.concat();
+            assert_eq!(
+                wire::records::batches(&bytes).next().unwrap().unwrap().header().base_offset,
+                0
+            );
+        }
+        pass(59_000).await;
+        assert_eq!(names(".log.deleted").await.len(), 3);
+        pass(2_000).await;
+        assert_eq!(names(".deleted").await, Vec::<String>::new());
+        log.close().await.unwrap();
+    });
+}
