@@ -77,6 +77,8 @@ pub(crate) trait Driver {
     fn shutdown(&mut self, socket: &Handle, half: Half) -> io::Result<()>;
     /// Wraps a descriptor that an operation returned.
     fn adopt(&mut self, raw: i32) -> Handle;
+    /// The number of the device that holds the file or directory behind a descriptor.
+    fn device(&mut self, raw: i32) -> u64;
 
     /// A termination signal came for a wait that was given up: the next wait gets it.
     fn keep_signal(&mut self);

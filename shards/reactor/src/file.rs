@@ -13,7 +13,6 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::buf::{ALIGN, AlignedBuf, ChunkSlice};
-use crate::exec::context;
 use crate::op::{Handle, Op, OpPath, run};
 
 /// The smallest unit a block device transfers; a direct read whose length is no multiple of it
@@ -90,8 +89,7 @@ struct State {
 impl File {
     pub async fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
         let (result, _) = run(Op::Open { path: OpPath::new(path)?, options }).await;
-        let raw = result? as i32;
-        let handle = context::with(|rt| rt.driver.borrow_mut().adopt(raw));
+        let handle = Handle::of_file(result? as i32);
         let state = State { direct: options.direct, sync_failed: Cell::new(false) };
         Ok(File { handle, state: Rc::new(state) })
     }

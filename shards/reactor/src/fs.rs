@@ -124,9 +124,17 @@ pub async fn remove_dir_all(path: &Path) -> io::Result<()> {
 /// Makes names created, renamed or removed in this directory durable.
 pub async fn sync_dir(path: &Path) -> io::Result<()> {
     let (result, _) = run(Op::OpenDir { path: OpPath::new(path)? }).await;
-    let raw = result? as i32;
-    let file = context::with(|rt| rt.driver.borrow_mut().adopt(raw));
+    let file = Handle::of_file(result? as i32);
     run(Op::Sync { file, data_only: false }).await.0.map(drop)
+}
+
+/// Lets operations on names in this directory (open, rename, remove, list) wait in the queue of
+/// its disk, not in the one that names share. For data directories, once a shard.
+pub async fn keep_apart(dir: &Path) -> io::Result<()> {
+    let (result, _) = run(Op::OpenDir { path: OpPath::new(dir)? }).await;
+    let opened = Handle::of_file(result? as i32);
+    context::with(|rt| rt.disks.borrow_mut().add_root(dir, opened.disk()));
+    Ok(())
 }
 
 pub async fn metadata(path: &Path) -> io::Result<Metadata> {

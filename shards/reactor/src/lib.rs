@@ -5,6 +5,7 @@
 //! (tasks, timers, files, sockets, mesh) is the same code on both. No other crate names io-uring,
 //! libc, a socket, a file or a clock. Nothing in here knows Kafka.
 
+mod disk_queue;
 mod driver;
 mod exec;
 mod file;
@@ -22,7 +23,10 @@ pub mod sync;
 pub mod uring;
 
 pub use buf::{ALIGN, AlignedBuf, Chunk, ChunkSlice};
-pub use exec::{Either, Task, join_all, race, spawn, yield_now};
+pub use exec::{
+    Class, ClassUsage, DiskUsage, Either, Task, Usage, current_class, join_all, race, spawn,
+    spawn_in, usage, with_class, yield_if_due, yield_now,
+};
 pub use file::{Allocate, Durability, File, OpenOptions, WriteBuf};
 pub use mesh::{Mesh, mesh};
 pub use net::{TcpListener, TcpStream};

@@ -4,6 +4,7 @@
 //! [`run`] is the one way to await one: if its future is dropped, the operation stays with the
 //! driver until it completes, so the kernel never writes to memory that was given away.
 
+use std::cell::Cell;
 use std::ffi::{CString, OsStr};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
 use crate::buf::AlignedBuf;
+use crate::disk_queue::DiskId;
 use crate::driver::{Completion, Token};
 use crate::exec::{Runtime, context};
 use crate::file::{Allocate, OpenOptions, WriteBuf};
@@ -130,11 +132,29 @@ pub(crate) enum World {
 struct Descriptor {
     raw: Raw,
     world: World,
+    disk: Cell<DiskId>,
 }
 
 impl Handle {
     pub(crate) fn new(raw: Raw, world: World) -> Self {
-        Self(Rc::new(Descriptor { raw, world }))
+        Self(Rc::new(Descriptor { raw, world, disk: Cell::default() }))
+    }
+
+    /// Wraps the descriptor of a file or directory that was just opened.
+    pub(crate) fn of_file(raw: Raw) -> Self {
+        context::with(|rt| {
+            let (handle, device) = {
+                let mut driver = rt.driver.borrow_mut();
+                (driver.adopt(raw), driver.device(raw))
+            };
+            handle.0.disk.set(rt.disks.borrow_mut().of_device(device));
+            handle
+        })
+    }
+
+    /// Whose queue its operations go through.
+    pub(crate) fn disk(&self) -> DiskId {
+        self.0.disk.get()
     }
 
     pub(crate) fn raw(&self) -> Raw {

@@ -1,31 +1,44 @@
 //! The run loop of one shard and the tables it works on.
 //!
-//! Turn: run up to [`READY_BATCH`] ready tasks, fire due timers, take the inbox, let the driver
-//! submit and collect (and sleep if nothing is ready), hand completions to their futures. A turn
-//! costs what is ready, never what merely exists.
+//! Turn: run ready tasks by the shares of their classes (up to [`READY_BATCH`], for at most about
+//! [`TURN_TIME`]), fire due timers, take the inbox, let the driver submit and collect (and sleep if
+//! nothing is ready), hand completions to their futures and freed disk slots to operations that
+//! wait. A turn costs what is ready, never what merely exists.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use std::{io, mem};
 
 use slab::Slab;
 
+use super::class::Class;
 use super::context;
+use super::ready::ReadyQueues;
 use super::shared::ShardShared;
 use super::task::{Task, TaskRef, spawn};
 use super::timers::Timers;
+use super::usage::Meter;
+use crate::disk_queue::{DiskQueues, Ticket};
 use crate::driver::{Completion, Driver, Token, Wait};
 use crate::op::Op;
+use crate::time::Instant;
 use crate::uring::JobDone;
 
 /// Ready tasks that run before the driver gets its turn.
 const READY_BATCH: usize = 256;
+
+/// Core time after which the driver gets its turn whatever is still ready, so that completions and
+/// packets are not kept waiting.
+const TURN_TIME: Duration = Duration::from_micros(500);
+
+/// How long one poll should run before it lets others go first, see [`super::yield_if_due`].
+const POLL_TIME: Duration = Duration::from_micros(200);
 
 /// Operations one shard may have in flight; the next one fails with ENOBUFS.
 pub(crate) const OPS_IN_FLIGHT_MAX: usize = 1 << 18;
@@ -43,6 +56,8 @@ struct TaskEntry {
     /// Absent while the task is being polled.
     runnable: Option<(BoxedTask, Waker)>,
     reference: Arc<TaskRef>,
+    /// The type of its future, for the log.
+    name: &'static str,
 }
 
 /// An operation between submission and the moment its future takes the result.
@@ -51,15 +66,25 @@ pub(crate) struct OpEntry {
     pub(crate) done: Option<Completion>,
     /// The future is gone; the result is dropped (and descriptors closed) when it comes.
     pub(crate) abandoned: bool,
+    /// Its place in the queue of a disk.
+    ticket: Option<Ticket>,
 }
 
 pub(crate) struct Runtime {
     pub(crate) shared: Arc<ShardShared>,
     pub(crate) driver: RefCell<Box<dyn Driver>>,
-    pub(crate) ready: RefCell<VecDeque<Arc<TaskRef>>>,
+    pub(crate) ready: RefCell<ReadyQueues>,
     pub(crate) timers: RefCell<Timers>,
     pub(crate) ops: RefCell<Slab<OpEntry>>,
     tasks: RefCell<Slab<TaskEntry>>,
+    pub(crate) disks: RefCell<DiskQueues>,
+    pub(crate) meter: Meter,
+    /// The class of what runs now.
+    pub(crate) class: Cell<Class>,
+    /// The class in which the task that is being polled will wake.
+    pub(crate) wakes_in: Cell<Class>,
+    /// When the current slice of polls started: the present, but for one slice.
+    slice_start: Cell<Instant>,
     /// Does the driver choose which ready task runs next?
     shuffled: bool,
     stopping: Cell<bool>,
@@ -75,6 +100,11 @@ impl Runtime {
             timers: RefCell::default(),
             ops: RefCell::default(),
             tasks: RefCell::default(),
+            disks: RefCell::default(),
+            meter: Meter::default(),
+            class: Cell::new(Class::Produce),
+            wakes_in: Cell::new(Class::Produce),
+            slice_start: Cell::default(),
             shuffled,
             stopping: Cell::new(false),
         })
@@ -112,40 +142,86 @@ impl Runtime {
     }
 
     fn run_ready(&self) {
-        for _ in 0..READY_BATCH {
-            let Some(reference) = self.next_ready() else { return };
-            // Pairs with the swap in `wake`: whoever found the flag set happened before this.
-            reference.queued.swap(false, Ordering::AcqRel);
-            let runnable = match self.tasks.borrow_mut().get_mut(reference.key) {
-                Some(entry) if Arc::ptr_eq(&entry.reference, &reference) => entry.runnable.take(),
-                _ => None,
-            };
-            let Some((mut task, waker)) = runnable else { continue };
-            match task.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(()) => {
-                    drop(task);
-                    self.remove_task(&reference);
-                }
-                Poll::Pending => self.put_back(&reference, (task, waker)),
-            }
-            if self.driver.borrow().halted() {
+        if self.ready.borrow().is_empty() {
+            return;
+        }
+        let start = self.now();
+        let mut left = READY_BATCH;
+        self.slice_start.set(start);
+        while left > 0 {
+            let Some(class) = self.ready.borrow_mut().choose() else { return };
+            let polls = self.run_slice(class, class.polls_per_slice().min(left));
+            left -= polls;
+            let now = self.now();
+            let took = now - self.slice_start.replace(now);
+            self.ready.borrow_mut().charge(class, took.as_nanos() as u64);
+            self.meter.note_slice(class, polls, took);
+            if self.driver.borrow().halted() || now - start >= TURN_TIME {
                 return;
             }
         }
     }
 
-    fn next_ready(&self) -> Option<Arc<TaskRef>> {
+    /// Polls up to `most` tasks of a class; returns how many.
+    fn run_slice(&self, class: Class, most: usize) -> usize {
+        for polls in 0..most {
+            let Some(reference) = self.next_ready(class) else { return polls.max(1) };
+            self.poll_task(&reference);
+            if self.driver.borrow().halted() {
+                return polls + 1;
+            }
+        }
+        most
+    }
+
+    fn poll_task(&self, reference: &Arc<TaskRef>) {
+        // Pairs with the swap in `wake`: whoever found the flag set happened before this.
+        reference.queued.swap(false, Ordering::AcqRel);
+        let runnable = match self.tasks.borrow_mut().get_mut(reference.key) {
+            Some(entry) if Arc::ptr_eq(&entry.reference, reference) => {
+                self.meter.note_poll(entry.name);
+                entry.runnable.take()
+            }
+            _ => None,
+        };
+        let Some((mut task, waker)) = runnable else { return };
+        self.class.set(reference.spawned_in);
+        self.wakes_in.set(reference.spawned_in);
+        let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
+        match polled {
+            Poll::Ready(()) => {
+                drop(task);
+                self.remove_task(reference);
+            }
+            Poll::Pending => {
+                reference.wake_in(self.wakes_in.get());
+                self.put_back(reference, (task, waker));
+            }
+        }
+        self.class.set(Class::Produce);
+    }
+
+    fn next_ready(&self, class: Class) -> Option<Arc<TaskRef>> {
         let mut ready = self.ready.borrow_mut();
-        if self.shuffled && !ready.is_empty() {
-            let chosen = self.driver.borrow_mut().pick(ready.len());
-            ready.swap(0, chosen);
-            let reference = ready.pop_front();
+        let len = ready.len_of(class);
+        if self.shuffled && len > 0 {
+            let chosen = self.driver.borrow_mut().pick(len);
+            let reference = ready.pop_at(class, chosen);
             if let Some(reference) = &reference {
                 self.driver.borrow_mut().observe(reference.key as u64);
             }
             return reference;
         }
-        ready.pop_front()
+        ready.pop(class)
+    }
+
+    fn now(&self) -> Instant {
+        self.driver.borrow_mut().now()
+    }
+
+    /// Has the poll that runs now used up its time?
+    pub(crate) fn slice_is_over(&self) -> bool {
+        self.now() - self.slice_start.get() >= POLL_TIME
     }
 
     fn put_back(&self, reference: &Arc<TaskRef>, runnable: (BoxedTask, Waker)) {
@@ -197,18 +273,21 @@ impl Runtime {
 
     fn take_inbox(&self, batch: &mut Batch) {
         self.shared.take(&mut batch.tasks, &mut batch.jobs);
-        if !batch.tasks.is_empty() {
-            self.ready.borrow_mut().extend(batch.tasks.drain(..));
-        }
+        let mut ready = self.ready.borrow_mut();
+        batch.tasks.drain(..).for_each(|task| ready.push(task));
     }
 
     fn deliver(&self, completions: &mut Vec<(Token, Completion)>) {
+        let mut freed = false;
         for (token, completion) in completions.drain(..) {
             let mut ops = self.ops.borrow_mut();
             let Some(entry) = ops.get_mut(token.index()) else {
                 debug_assert!(false, "a completion without an operation");
                 continue;
             };
+            if let Some(ticket) = entry.ticket.take() {
+                freed |= self.disks.borrow_mut().release(ticket);
+            }
             if entry.abandoned {
                 ops.remove(token.index());
                 drop(ops);
@@ -221,6 +300,31 @@ impl Runtime {
             if let Some(waker) = waker {
                 waker.wake();
             }
+        }
+        if freed {
+            self.admit_waiting();
+        }
+    }
+
+    /// Hands operations that waited for a place at a disk to the driver.
+    fn admit_waiting(&self) {
+        loop {
+            let next = self.disks.borrow_mut().next(self.slice_start.get());
+            let Some((token, op)) = next else { return };
+            // A read that nobody waits for any more need not be made.
+            let mut ops = self.ops.borrow_mut();
+            let given_up = ops.get(token.index()).is_some_and(|entry| entry.abandoned);
+            if given_up && matches!(op, Op::Read { .. }) {
+                let entry = ops.remove(token.index());
+                drop(ops);
+                if let Some(ticket) = entry.ticket {
+                    self.disks.borrow_mut().release(ticket);
+                }
+                drop(op);
+                continue;
+            }
+            drop(ops);
+            self.driver.borrow_mut().submit(token, op);
         }
     }
 
@@ -241,10 +345,19 @@ impl Runtime {
         if ops.len() >= OPS_IN_FLIGHT_MAX || self.stopping.get() {
             return Err(op);
         }
-        let key = ops.insert(OpEntry { waker: None, done: None, abandoned: false });
+        let mut disks = self.disks.borrow_mut();
+        let ticket = disks.ticket(&op, self.class.get());
+        let key = ops.insert(OpEntry { waker: None, done: None, abandoned: false, ticket });
         drop(ops);
         let token = Token::new(key);
-        self.driver.borrow_mut().submit(token, op);
+        let admitted = match ticket {
+            Some(ticket) => disks.admit(ticket, token, op, self.slice_start.get()),
+            None => Some(op),
+        };
+        drop(disks);
+        if let Some(op) = admitted {
+            self.driver.borrow_mut().submit(token, op);
+        }
         Ok(token)
     }
 
@@ -270,11 +383,8 @@ impl Runtime {
         }
     }
 
-    pub(crate) fn insert_task(&self, task: BoxedTask) -> Arc<TaskRef> {
-        let reference = |key| {
-            let (shared, queued) = (Arc::clone(&self.shared), AtomicBool::new(true));
-            Arc::new(TaskRef { shared, key, queued })
-        };
+    pub(crate) fn insert_task(&self, name: &'static str, task: BoxedTask) -> Arc<TaskRef> {
+        let reference = |key| TaskRef::new(Arc::clone(&self.shared), key, self.class.get());
         if self.stopping.get() {
             // A destructor during the shutdown spawned it; it never runs.
             return reference(usize::MAX);
@@ -283,9 +393,10 @@ impl Runtime {
         let slot = tasks.vacant_entry();
         let reference = reference(slot.key());
         let waker = Waker::from(Arc::clone(&reference));
-        slot.insert(TaskEntry { runnable: Some((task, waker)), reference: Arc::clone(&reference) });
+        let runnable = Some((task, waker));
+        slot.insert(TaskEntry { runnable, reference: Arc::clone(&reference), name });
         drop(tasks);
-        self.ready.borrow_mut().push_back(Arc::clone(&reference));
+        self.ready.borrow_mut().push(Arc::clone(&reference));
         reference
     }
 
@@ -317,6 +428,10 @@ impl Runtime {
         }
         self.stopping.set(true);
         self.ready.borrow_mut().clear();
+        // What waits for a disk was promised to run to its end.
+        for (token, op) in self.disks.borrow_mut().open_up() {
+            self.driver.borrow_mut().submit(token, op);
+        }
         let mut completions = Vec::new();
         let mut jobs = Vec::new();
         let mut tasks = Vec::new();

@@ -5,28 +5,36 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use super::class::Class;
 use super::context;
 use super::shared::ShardShared;
 
-/// Starts `f` on the current shard; it runs from the next turn on, until it ends or the returned
-/// [`Task`] is dropped.
+/// Starts `f` on the current shard, in the class of the task that runs now; it runs from the next
+/// turn on, until it ends or the returned [`Task`] is dropped.
 pub fn spawn<T: 'static>(f: impl Future<Output = T> + 'static) -> Task<T> {
     let join = Rc::new(Join { output: RefCell::new(None), waiter: RefCell::new(None) });
     let sink = Rc::clone(&join);
     let reference = context::with(|rt| {
-        rt.insert_task(Box::pin(async move {
-            let output = f.await;
-            *sink.output.borrow_mut() = Some(output);
-            let waiter = sink.waiter.borrow_mut().take();
-            if let Some(waiter) = waiter {
-                waiter.wake();
-            }
-        }))
+        rt.insert_task(
+            type_name_of(&f),
+            Box::pin(async move {
+                let output = f.await;
+                *sink.output.borrow_mut() = Some(output);
+                let waiter = sink.waiter.borrow_mut().take();
+                if let Some(waiter) = waiter {
+                    waiter.wake();
+                }
+            }),
+        )
     });
     Task { join, reference, owned: Cell::new(true) }
+}
+
+fn type_name_of<F>(_: &F) -> &'static str {
+    std::any::type_name::<F>()
 }
 
 /// Handle of a spawned task. Awaiting it gives the output; dropping it cancels the task.
@@ -84,6 +92,30 @@ pub(crate) struct TaskRef {
     pub(crate) shared: Arc<ShardShared>,
     pub(crate) key: usize,
     pub(crate) queued: AtomicBool,
+    /// The class it was spawned in.
+    pub(crate) spawned_in: Class,
+    /// The class it wakes in; written by its own shard only.
+    wakes_in: AtomicU8,
+}
+
+impl TaskRef {
+    pub(crate) fn new(shared: Arc<ShardShared>, key: usize, class: Class) -> Arc<TaskRef> {
+        Arc::new(TaskRef {
+            shared,
+            key,
+            queued: AtomicBool::new(true),
+            spawned_in: class,
+            wakes_in: AtomicU8::new(class as u8),
+        })
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        Class::from_index(self.wakes_in.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn wake_in(&self, class: Class) {
+        self.wakes_in.store(class as u8, Ordering::Relaxed);
+    }
 }
 
 impl Wake for TaskRef {
@@ -93,7 +125,7 @@ impl Wake for TaskRef {
             return;
         }
         if self.shared.is_local() {
-            context::try_with(|rt| rt.ready.borrow_mut().push_back(self));
+            context::try_with(|rt| rt.ready.borrow_mut().push(self));
         } else {
             let shared = Arc::clone(&self.shared);
             shared.push_task(self);

@@ -96,6 +96,10 @@ impl Driver for SimDriver {
         Handle::new(raw, World::Simulated)
     }
 
+    fn device(&mut self, raw: i32) -> u64 {
+        self.state.borrow_mut().device(raw)
+    }
+
     fn keep_signal(&mut self) {
         self.state.borrow_mut().terminated = true;
     }

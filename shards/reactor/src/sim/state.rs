@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,6 +52,8 @@ pub(super) struct State {
     next_event: u64,
     next_flight: u64,
     next_descriptor: i32,
+    /// Names of the directories that count as disks.
+    devices: Vec<OsString>,
     started: Instant,
     crash_at: Option<(u64, Crash)>,
     /// Arrival of the last packet by destination: packets stay in order.
@@ -140,6 +143,7 @@ impl State {
             next_event: 0,
             next_flight: 0,
             next_descriptor: 3,
+            devices: Vec::new(),
             started: Instant::default(),
             crash_at: None,
             last_arrival: BTreeMap::new(),
@@ -215,6 +219,22 @@ impl State {
     pub(super) fn descriptor(&mut self) -> i32 {
         self.next_descriptor += 1;
         self.next_descriptor
+    }
+
+    /// Each directory below the root is a disk of its own, the root itself another.
+    pub(super) fn device(&mut self, raw: i32) -> u64 {
+        let Some(open) = self.files.get(&raw) else { return 0 };
+        let is_dir = self.disk.metadata(open.ino).is_ok_and(|m| m.is_dir);
+        let mut names = open.path.iter().filter(|name| *name != "/");
+        let (Some(first), true) = (names.next(), is_dir || names.next().is_some()) else {
+            return 0;
+        };
+        let known = self.devices.iter().position(|name| name == first);
+        let at = known.unwrap_or_else(|| {
+            self.devices.push(first.to_owned());
+            self.devices.len() - 1
+        });
+        at as u64 + 1
     }
 
     pub(super) fn wall_clock_ms(&self) -> i64 {

@@ -523,6 +523,13 @@ impl Driver for UringDriver {
         Handle::new(raw, World::Kernel)
     }
 
+    fn device(&mut self, raw: i32) -> u64 {
+        // SAFETY: the caller has just opened it and holds it.
+        let file = unsafe { BorrowedFd::borrow_raw(raw) };
+        // Where the kernel cannot say, the file shares a queue with others of that kind.
+        rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev)
+    }
+
     fn keep_signal(&mut self) {
         signals::repeat();
     }

@@ -4,6 +4,7 @@
 
 #[macro_use]
 mod harness;
+mod classes;
 mod crashes;
 mod files;
 mod mesh;

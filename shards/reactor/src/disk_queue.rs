@@ -1,0 +1,287 @@
+//! The queues in front of the disks: which file operation of which class goes to the kernel now.
+//!
+//! One queue per file system of the shard, told apart by its device number, so that a disk that is
+//! slow or hangs holds up its own operations only; what concerns names outside of any known disk
+//! shares one more. Lives in the executor, above the drivers. On an idle disk an operation passes
+//! straight through: two counters, nothing allocated.
+//!
+//! | class | limit in flight | while producers use the disk |
+//! |---|---|---|
+//! | Produce | none | none: it never waits here |
+//! | others | [`limits`], and [`TOGETHER`] in all | smaller limits, so that a device's own queue stays short |
+//!
+//! Within the limits the class that has paid least (bytes, weighted by its share) goes next. Each
+//! class may always have one operation in flight: none starves.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::driver::Token;
+use crate::exec::{CLASSES, Class};
+use crate::op::{Op, OpPath};
+use crate::time::Instant;
+
+/// Names a queue of this shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct DiskId(u16);
+
+/// Disks of one shard that have a queue of their own; further ones share the first.
+const DISKS_MAX: usize = 256;
+
+/// Producers use a disk until they have not for this long.
+const QUIET_AFTER: Duration = Duration::from_millis(20);
+
+/// What an operation without data costs.
+const PLAIN_COST: u32 = 16 << 10;
+
+/// Operations and bytes that may be with the kernel at a time.
+#[derive(Clone, Copy)]
+struct Limits {
+    ops: u32,
+    bytes: u64,
+}
+
+/// All classes but Produce together, on a quiet disk and beside producers.
+const TOGETHER: [u64; 2] = [32 << 20, 6 << 20];
+
+fn limits(class: Class, beside_producers: bool) -> Limits {
+    let (ops, mib) = match (class, beside_producers) {
+        (Class::Produce, _) => (u32::MAX, 1 << 40),
+        (Class::TailFetch, false) => (64, 16),
+        (Class::TailFetch, true) => (32, 4),
+        (Class::Replication, false) => (32, 16),
+        (Class::Replication, true) => (16, 4),
+        (Class::Backfill, false) => (32, 16),
+        (Class::Backfill, true) => (8, 2),
+        (Class::Background, false) => (16, 8),
+        (Class::Background, true) => (4, 1),
+    };
+    Limits { ops, bytes: mib << 20 }
+}
+
+/// What an operation holds from its admission to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    disk: DiskId,
+    class: Class,
+    cost: u32,
+}
+
+/// All queues of a shard. The first is that of names without a known disk.
+pub(crate) struct DiskQueues {
+    queues: Vec<DiskQueue>,
+    /// Directories whose names belong to a disk.
+    roots: Vec<(PathBuf, DiskId)>,
+}
+
+#[derive(Default)]
+struct DiskQueue {
+    device: Option<u64>,
+    lanes: [Lane; CLASSES],
+    /// Operations in all lanes that wait.
+    waiting: usize,
+    /// Bytes in flight of all classes but Produce.
+    shared_bytes: u64,
+    /// Where the class that went last stood; never goes back.
+    present: u64,
+    last_produced: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Lane {
+    /// Bounded by the operations in flight of the shard.
+    waiting: VecDeque<(Token, Op, u32)>,
+    ops: u32,
+    bytes: u64,
+    /// Weighted bytes.
+    paid: u64,
+    counts: LaneCounts,
+}
+
+/// Totals since the start and what is there now.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct LaneCounts {
+    pub(crate) ops: u64,
+    pub(crate) bytes: u64,
+    pub(crate) delayed: u64,
+    pub(crate) waiting: u64,
+    pub(crate) in_flight: u64,
+}
+
+impl Default for DiskQueues {
+    fn default() -> Self {
+        Self { queues: vec![DiskQueue::default()], roots: Vec::new() }
+    }
+}
+
+impl DiskQueues {
+    /// The queue of a device.
+    pub(crate) fn of_device(&mut self, device: u64) -> DiskId {
+        let known = self.queues.iter().position(|queue| queue.device == Some(device));
+        if let Some(at) = known {
+            return DiskId(at as u16);
+        }
+        if self.queues.len() >= DISKS_MAX {
+            return DiskId::default();
+        }
+        self.queues.push(DiskQueue { device: Some(device), ..DiskQueue::default() });
+        DiskId((self.queues.len() - 1) as u16)
+    }
+
+    /// From now on names in `root` count as operations of that disk.
+    pub(crate) fn add_root(&mut self, root: &Path, disk: DiskId) {
+        self.roots.retain(|(known, _)| known != root);
+        self.roots.push((root.to_owned(), disk));
+    }
+
+    /// What `op` will hold; `None` for what is no business of a disk.
+    pub(crate) fn ticket(&self, op: &Op, class: Class) -> Option<Ticket> {
+        let (disk, cost) = match op {
+            Op::Read { file, buf, filled, .. } => (file.disk(), (buf.capacity() - filled) as u64),
+            Op::Write { file, bufs, done, .. } => {
+                let total: usize = bufs.iter().map(|b| b.as_ref().len()).sum();
+                (file.disk(), (total - done) as u64)
+            }
+            Op::Sync { file, .. }
+            | Op::SetLen { file, .. }
+            | Op::Allocate { file, .. }
+            | Op::StatFile { file, .. } => (file.disk(), 0),
+            Op::Open { path, .. }
+            | Op::OpenDir { path }
+            | Op::StatPath { path, .. }
+            | Op::Remove { path, .. }
+            | Op::MakeDir { path }
+            | Op::ReadDir { path, .. }
+            | Op::Space { path, .. }
+            | Op::Lock { path }
+            | Op::Rename { to: path, .. } => (self.disk_of(path), 0),
+            _ => return None,
+        };
+        let cost = u32::try_from(cost).unwrap_or(u32::MAX).max(PLAIN_COST);
+        Some(Ticket { disk, class, cost })
+    }
+
+    fn disk_of(&self, path: &OpPath) -> DiskId {
+        let holds = |(root, _): &&(PathBuf, DiskId)| path.as_path().starts_with(root);
+        self.roots.iter().find(holds).map_or(DiskId::default(), |(_, disk)| *disk)
+    }
+
+    /// Gives `op` back if it may go to the kernel at once, else keeps it.
+    pub(crate) fn admit(
+        &mut self,
+        ticket: Ticket,
+        token: Token,
+        op: Op,
+        now: Instant,
+    ) -> Option<Op> {
+        let Some(queue) = self.queues.get_mut(usize::from(ticket.disk.0)) else { return Some(op) };
+        if ticket.class == Class::Produce {
+            queue.last_produced = Some(now);
+        }
+        let lane = &mut queue.lanes[ticket.class.index()];
+        if lane.waiting.is_empty() {
+            if lane.ops == 0 {
+                lane.paid = lane.paid.max(queue.present);
+            }
+            if queue.may_start(ticket.class, ticket.cost, now) {
+                queue.start(ticket.class, ticket.cost);
+                return Some(op);
+            }
+        }
+        let lane = &mut queue.lanes[ticket.class.index()];
+        lane.counts.delayed += 1;
+        lane.waiting.push_back((token, op, ticket.cost));
+        queue.waiting += 1;
+        None
+    }
+
+    /// An operation ended; true = others of its disk wait.
+    pub(crate) fn release(&mut self, ticket: Ticket) -> bool {
+        let Some(queue) = self.queues.get_mut(usize::from(ticket.disk.0)) else { return false };
+        let lane = &mut queue.lanes[ticket.class.index()];
+        lane.ops -= 1;
+        lane.bytes -= u64::from(ticket.cost);
+        if ticket.class != Class::Produce {
+            queue.shared_bytes -= u64::from(ticket.cost);
+        }
+        queue.waiting > 0
+    }
+
+    /// An operation that waited and may start now.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<(Token, Op)> {
+        self.queues.iter_mut().filter(|queue| queue.waiting > 0).find_map(|q| q.next(now))
+    }
+
+    /// Everything that waits, in no queue any more: the shard ends.
+    pub(crate) fn open_up(&mut self) -> Vec<(Token, Op)> {
+        let mut all = Vec::new();
+        for queue in &mut self.queues {
+            for class in Class::ALL {
+                while let Some((token, op, cost)) = queue.lanes[class.index()].waiting.pop_front() {
+                    queue.start(class, cost);
+                    all.push((token, op));
+                }
+            }
+            queue.waiting = 0;
+        }
+        all
+    }
+
+    /// Each disk's device number (`None`: the shared queue of names) and its lanes' counts.
+    pub(crate) fn counts(&self) -> Vec<(Option<u64>, [LaneCounts; CLASSES])> {
+        let lanes = |queue: &DiskQueue| {
+            Class::ALL.map(|class| {
+                let lane = &queue.lanes[class.index()];
+                LaneCounts {
+                    waiting: lane.waiting.len() as u64,
+                    in_flight: u64::from(lane.ops),
+                    ..lane.counts
+                }
+            })
+        };
+        self.queues.iter().map(|queue| (queue.device, lanes(queue))).collect()
+    }
+}
+
+impl DiskQueue {
+    fn may_start(&self, class: Class, cost: u32, now: Instant) -> bool {
+        let lane = &self.lanes[class.index()];
+        if class == Class::Produce || lane.ops == 0 {
+            return true;
+        }
+        let cost = u64::from(cost);
+        let beside_producers = self.lanes[Class::Produce.index()].ops > 0
+            || self.last_produced.is_some_and(|last| now - last < QUIET_AFTER);
+        let limits = limits(class, beside_producers);
+        lane.ops < limits.ops
+            && lane.bytes + cost <= limits.bytes
+            && self.shared_bytes + cost <= TOGETHER[usize::from(beside_producers)]
+    }
+
+    fn start(&mut self, class: Class, cost: u32) {
+        let lane = &mut self.lanes[class.index()];
+        self.present = self.present.max(lane.paid);
+        lane.paid = lane.paid.saturating_add(class.weighted(u64::from(cost)));
+        lane.ops += 1;
+        lane.bytes += u64::from(cost);
+        lane.counts.ops += 1;
+        lane.counts.bytes += u64::from(cost);
+        if class != Class::Produce {
+            self.shared_bytes += u64::from(cost);
+        }
+    }
+
+    fn next(&mut self, now: Instant) -> Option<(Token, Op)> {
+        let can = |class: &Class| {
+            let first = self.lanes[class.index()].waiting.front();
+            first.is_some_and(|(_, _, cost)| self.may_start(*class, *cost, now))
+        };
+        let class =
+            Class::ALL.into_iter().filter(can).min_by_key(|c| self.lanes[c.index()].paid)?;
+        let (token, op, cost) = self.lanes[class.index()].waiting.pop_front()?;
+        self.waiting -= 1;
+        self.start(class, cost);
+        Some((token, op))
+    }
+}
