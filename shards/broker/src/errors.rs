@@ -29,7 +29,9 @@ pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
 
 pub(crate) fn of_log(error: &LogError) -> ErrorCode {
     match error {
-        LogError::Storage(_) | LogError::Corrupt { .. } => ErrorCode::KafkaStorageError,
+        LogError::Storage(_) | LogError::Corrupt { .. } | LogError::Foreign { .. } => {
+            ErrorCode::KafkaStorageError
+        }
         LogError::Closed(_) => ErrorCode::NotLeaderOrFollower,
         LogError::Trimmed { .. } | LogError::BeyondEnd { .. } => ErrorCode::OffsetOutOfRange,
     }

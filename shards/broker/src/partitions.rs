@@ -314,10 +314,14 @@ async fn open(
             log_start_offset: found.log_start_offset,
             leader_epoch: assignment.leader_epoch,
             whole: false,
+            topic_id: Some(assignment.topic_id),
         },
-        None => {
-            OpenHint { clean: true, leader_epoch: assignment.leader_epoch, ..OpenHint::default() }
-        }
+        None => OpenHint {
+            clean: true,
+            leader_epoch: assignment.leader_epoch,
+            topic_id: Some(assignment.topic_id),
+            ..OpenHint::default()
+        },
     };
     let limits = shard.partition_limits();
     let options = settings::log_config(&config, &limits);
@@ -333,7 +337,6 @@ async fn open(
             recovered.truncated_bytes
         );
     }
-    log.record_topic_id(assignment.topic_id).await.map_err(|error| error.to_string())?;
     Ok(Partition::new(
         (assignment.topic_id, assignment.topic.clone(), assignment.index),
         dir_number,

@@ -88,6 +88,7 @@ fn note_written(core: &Rc<Core>, job: Job, durability: Durability) -> bool {
     while state.marks.pop_front_if(|m| (m.segment, m.position) <= (job.segment, job.to)).is_some() {
     }
     state.written_end = job.next_offset;
+    state.used_lately = true;
     state.bytes_since_flush += settled as u64;
     if matches!(durability, Durability::Synced) {
         state.synced_end = job.next_offset;

@@ -2,6 +2,8 @@
 //!
 //! Plain values; no text is parsed here and nothing is looked up.
 
+use wire::Uuid;
+
 /// How much of a segment file is made before it is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preallocate {
@@ -118,6 +120,8 @@ pub struct OpenHint {
     /// Nothing below the recovery point can be done without: where something of it is damaged or
     /// gone, opening fails and leaves the files as they are, instead of cutting the log there.
     pub whole: bool,
+    /// The topic that the log is of: the folder of another one is refused, a new one is marked.
+    pub topic_id: Option<Uuid>,
 }
 
 /// What opening a log found.

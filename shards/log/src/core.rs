@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 
 use reactor::sync::{Notify, Semaphore};
+use wire::Uuid;
 
 use crate::ahead::Ahead;
 use crate::budget::Evict;
@@ -93,6 +94,12 @@ pub(crate) struct State {
     pub(crate) next_file: NextFile,
     /// Bytes written since the last flush.
     pub(crate) bytes_since_flush: u64,
+    /// Its file was written or opened to read since somebody last looked.
+    pub(crate) used_lately: bool,
+    /// The offset that the partition's checkpoint has, -1 if it has none.
+    pub(crate) checkpointed: i64,
+    /// Zero if nobody said.
+    pub(crate) topic_id: Uuid,
     /// A flush by `flush.ms` is scheduled.
     pub(crate) flush_scheduled: bool,
     /// Grows with every change that a long poll waits for.
@@ -246,6 +253,9 @@ impl State {
             flushed_snapshot: None,
             next_file: NextFile::None,
             bytes_since_flush: 0,
+            used_lately: false,
+            checkpointed: -1,
+            topic_id: Uuid::ZERO,
             flush_scheduled: false,
             version: 0,
             wait_visible: Waiters::default(),

@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 
 use thiserror::Error;
+use wire::Uuid;
 
 use crate::producer_state::ProducerRejection;
 
@@ -26,6 +27,9 @@ pub enum LogError {
     Closed(Rc<str>),
     #[error("{file} is damaged at position {position}: {problem}")]
     Corrupt { file: String, position: u64, problem: String },
+    /// The folder is of an earlier topic of the same name.
+    #[error("{dir} is of the topic with id {found}, not of {expected}; move it away")]
+    Foreign { dir: Rc<str>, found: Uuid, expected: Uuid },
     /// Retention or DeleteRecords took it between the plan and its execution.
     #[error("offset {offset} is gone, the log starts at {start}")]
     Trimmed { offset: i64, start: i64 },

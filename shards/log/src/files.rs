@@ -1,7 +1,8 @@
 //! Opening, creating and naming the segment files of a log.
 //!
 //! Owns: which handles are open. A handle is opened when it is first needed; those of sealed
-//! segments are let go again within the shard's bound. All `.log` files are opened for direct I/O.
+//! segments are let go again within the shard's bound, and so are those of idle logs
+//! (`open_files`). All `.log` files are opened for direct I/O.
 
 use std::io;
 use std::path::Path;
@@ -51,6 +52,8 @@ pub(crate) async fn for_appending(core: &Rc<Core>, base: i64) -> Result<File, St
         segment.exists = true;
         segment.prepared_end = segment.prepared_end.max(prepared_end);
     }
+    drop(state);
+    core.shared.open_files().note(core.me.clone(), base);
     Ok(file)
 }
 
@@ -120,13 +123,16 @@ pub(crate) async fn for_reading(core: &Rc<Core>, base: i64) -> Result<File, LogE
         match state.segment_mut(base) {
             Some(segment) => {
                 segment.file = Some(file.clone());
-                segment.sealed
+                let sealed = segment.sealed;
+                state.used_lately |= !sealed;
+                sealed
             }
-            None => false,
+            None => return Ok(file),
         }
     };
-    if sealed {
-        core.shared.note_warm(core.me.clone(), base, 0, true);
+    match sealed {
+        true => core.shared.note_warm(core.me.clone(), base, 0, true),
+        false => core.shared.open_files().note(core.me.clone(), base),
     }
     Ok(file)
 }

@@ -51,6 +51,16 @@ impl OffsetIndex {
         self.entries.last().copied()
     }
 
+    pub(crate) fn first(&self) -> Option<Entry> {
+        self.entries.first().copied()
+    }
+
+    /// Only the last entry, which says what may come next.
+    pub(crate) fn keep_last(&mut self) {
+        let keep = self.entries.pop();
+        self.entries = keep.into_iter().collect();
+    }
+
     /// Adds an entry. Entries that do not grow are a programmer's error.
     pub(crate) fn push(&mut self, entry: Entry) {
         if let Some(last) = self.entries.last() {
@@ -82,6 +92,11 @@ impl OffsetIndex {
     pub(crate) fn truncate_offsets(&mut self, offset: u32) {
         let keep = self.entries.partition_point(|e| e.offset < offset);
         self.entries.truncate(keep);
+    }
+
+    /// Only the first `count` entries.
+    pub(crate) fn keep_first(&mut self, count: usize) {
+        self.entries.truncate(count);
     }
 
     /// Bytes of memory held.

@@ -20,21 +20,25 @@ use crate::files;
 use crate::index::{self, IndexDamage, OffsetIndex};
 use crate::names::{FileKind, file_path};
 use crate::scan::{Found, Scanner};
-use crate::segment::{Indexes, Newest, Segment};
+use crate::segment::{Entries, Indexes, Newest, Segment, Unsaved};
 use crate::time_index::{self, TimeIndex};
 
 /// The indexes of a segment, from memory or disk.
 pub(crate) async fn load(core: &Rc<Core>, base: i64) -> Result<Rc<Indexes>, LogError> {
-    let (size, next_offset) = {
+    let sealed = {
         let state = core.state.borrow();
         let Some(segment) = state.segment(base) else {
             return Err(LogError::Trimmed { offset: base, start: state.log_start });
         };
-        if let Some(indexes) = &segment.indexes {
+        if let Some(indexes) = &segment.indexes
+            && segment.below == Entries::default()
+        {
             return Ok(Rc::clone(indexes));
         }
-        (segment.size, segment.next_offset)
+        let whole_files = segment.sealed && segment.below == Entries::default();
+        whole_files.then_some((segment.size, segment.next_offset))
     };
+    let Some((size, next_offset)) = sealed else { return load_unsealed(core, base).await };
     let read = read(&core.dir(), base, size, next_offset)
         .await
         .map_err(|error| core.storage_error("reading an index", error))?;
@@ -49,6 +53,76 @@ pub(crate) async fn load(core: &Rc<Core>, base: i64) -> Result<Rc<Indexes>, LogE
     };
     hold(core, base, &indexes);
     Ok(indexes)
+}
+
+/// The indexes of a segment that is still written, part of which are in its files only.
+async fn load_unsealed(core: &Rc<Core>, base: i64) -> Result<Rc<Indexes>, LogError> {
+    let read = read_first(core, base).await?;
+    let (joined, written) = {
+        let mut state = core.state.borrow_mut();
+        let start = state.log_start;
+        let Some(segment) = state.segment_mut(base) else {
+            return Err(LogError::Trimmed { offset: base, start });
+        };
+        let whole = segment.below == Entries::default();
+        let joined = whole || read.as_ref().is_ok_and(|read| segment.restore_entries(read));
+        (joined, segment.written)
+    };
+    if !joined {
+        let damage = read.err().map_or("they do not fit".to_owned(), |damage| damage.to_string());
+        tracing::warn!(log = %core.name, segment = base, "index made anew: {damage}");
+        let read = rebuild(core, base, written).await?;
+        if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+            segment.replace_indexes(&read, written);
+        }
+    }
+    let held = core.state.borrow().segment(base).and_then(|s| s.indexes.clone());
+    Ok(held.unwrap_or_default())
+}
+
+/// Those entries of the files of a segment that is still written which are not in memory.
+async fn read_first(core: &Rc<Core>, base: i64) -> Result<Result<Indexes, IndexDamage>, LogError> {
+    let known = core.state.borrow().segment(base).map(|s| (s.below, s.size, s.next_offset));
+    let Some((below, size, next_offset)) = known else { return Ok(Err(IndexDamage::Missing)) };
+    let dir = core.dir();
+    let files = async {
+        let offsets = read_if_there(&file_path(&dir, FileKind::OffsetIndex, base)).await?;
+        let times = read_if_there(&file_path(&dir, FileKind::TimeIndex, base)).await?;
+        Ok((offsets, times))
+    };
+    let (mut offsets, mut times) =
+        files.await.map_err(|error| core.storage_error("reading an index", error))?;
+    // Behind these lie entries that memory has as well.
+    if let Some(bytes) = &mut offsets {
+        bytes.truncate(below.offsets * index::ENTRY_BYTES);
+    }
+    if let Some(bytes) = &mut times {
+        bytes.truncate(below.times * time_index::ENTRY_BYTES);
+    }
+    Ok(decode(offsets, times, base, size, next_offset))
+}
+
+/// Cuts the index files of a segment to what a checkpoint knows of. `false`: they hold less.
+pub(crate) async fn cut(dir: &Path, base: i64, entries: Entries) -> io::Result<bool> {
+    let offsets = entries.offsets * index::ENTRY_BYTES;
+    let times = entries.times * time_index::ENTRY_BYTES;
+    Ok(cut_file(&file_path(dir, FileKind::OffsetIndex, base), offsets).await?
+        && cut_file(&file_path(dir, FileKind::TimeIndex, base), times).await?)
+}
+
+async fn cut_file(path: &Path, len: usize) -> io::Result<bool> {
+    let options = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    let file = match File::open(path, options).await {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(len == 0),
+        Err(error) => return Err(error),
+    };
+    let size = file.size().await?;
+    if size > len as u64 {
+        file.set_len(len as u64).await?;
+    }
+    file.close().await?;
+    Ok(size >= len as u64)
 }
 
 /// Makes the indexes of a segment anew because they contradict its batches. Of a segment that is
@@ -74,6 +148,7 @@ fn hold(core: &Rc<Core>, base: i64, indexes: &Rc<Indexes>) {
     let mut state = core.state.borrow_mut();
     if let Some(segment) = state.segment_mut(base) {
         segment.indexes = Some(Rc::clone(indexes));
+        segment.below = Entries::default();
         segment.newest = newest_of(segment, indexes);
     }
     drop(state);
@@ -154,26 +229,23 @@ async fn rebuild(core: &Rc<Core>, base: i64, size: u32) -> Result<Rc<Indexes>, L
 }
 
 async fn save_all(core: &Rc<Core>, base: i64, indexes: &Indexes) {
-    if let Err(error) = save(&core.dir(), base, indexes, 0, 0, true).await {
+    let nothing = Entries::default();
+    let held = Rc::new(indexes.clone());
+    let unsaved = Unsaved { base, held, below: nothing, saved: nothing };
+    if let Err(error) = save(&core.dir(), &unsaved, true).await {
         tracing::warn!(log = %core.name, segment = base, "index not written: {error}");
     }
 }
 
 /// Writes the entries that the files do not hold yet; from 0 on, the files are made anew.
-pub(crate) async fn save(
-    dir: &Path,
-    base: i64,
-    indexes: &Indexes,
-    saved_offsets: usize,
-    saved_times: usize,
-    synced: bool,
-) -> io::Result<()> {
-    let offsets = indexes.offsets.encode_from(saved_offsets);
-    let at = saved_offsets * index::ENTRY_BYTES;
-    extend(&file_path(dir, FileKind::OffsetIndex, base), at, offsets, synced).await?;
-    let times = indexes.times.encode_from(saved_times);
-    let at = saved_times * time_index::ENTRY_BYTES;
-    extend(&file_path(dir, FileKind::TimeIndex, base), at, times, synced).await
+pub(crate) async fn save(dir: &Path, unsaved: &Unsaved, synced: bool) -> io::Result<()> {
+    let Unsaved { base, held, below, saved } = unsaved;
+    let offsets = held.offsets.encode_from(saved.offsets.saturating_sub(below.offsets));
+    let at = saved.offsets * index::ENTRY_BYTES;
+    extend(&file_path(dir, FileKind::OffsetIndex, *base), at, offsets, synced).await?;
+    let times = held.times.encode_from(saved.times.saturating_sub(below.times));
+    let at = saved.times * time_index::ENTRY_BYTES;
+    extend(&file_path(dir, FileKind::TimeIndex, *base), at, times, synced).await
 }
 
 async fn extend(path: &Path, at: usize, bytes: Vec<u8>, synced: bool) -> io::Result<()> {

@@ -15,15 +15,18 @@ use std::time::Duration;
 use reactor::fs;
 
 use crate::appender;
-use crate::checkpoints::{LEADER_EPOCHS, RECOVERY_POINTS, encode_epochs, encode_own_offset};
+use crate::checkpoint::{self, Checkpoint, SNAPSHOT_BYTES_MAX, SegmentEnd};
+use crate::checkpoints::{LEADER_EPOCHS, encode_epochs};
 use crate::config::ClosedAt;
 use crate::core::{Core, LogState, State};
 use crate::error::{LogError, StorageError};
 use crate::files;
 use crate::indexes;
 use crate::names::{FileKind, deleted_dir_name, file_path};
+use crate::open_files;
 use crate::prepare;
-use crate::segment::Segment;
+use crate::segment::{Entries, NO_TIMESTAMP, Newest, Segment};
+use crate::tail::block_floor;
 use crate::txn_index;
 
 /// Seals in the background what is full and written.
@@ -79,21 +82,24 @@ async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
         state.synced_end = state.synced_end.max(next_offset);
     }
     match save_state_up_to(core, next_offset).await {
-        Ok(()) => note_recovery_point(core, next_offset).await,
+        Ok(checkpoint) => note_recovery_point(core, next_offset, checkpoint).await,
         Err(error) => tracing::warn!(log = %core.name, segment = base,
             "recovery point not moved, state of a full segment not written: {error}"),
     }
     if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
         txn_index::cool(segment);
     }
-    let warm = core.state.borrow().segment(base).and_then(|s| s.indexes.clone());
-    let index_bytes = warm.map_or(0, |indexes| indexes.memory_bytes());
+    let index_bytes = {
+        let mut state = core.state.borrow_mut();
+        state.segment_mut(base).map_or(0, Segment::settle_indexes)
+    };
     core.shared.note_warm(core.me.clone(), base, index_bytes, true);
     Ok(true)
 }
 
-/// Writes indexes, snapshot and epochs for everything below `end`, whose data is synced.
-async fn save_state_up_to(core: &Rc<Core>, end: i64) -> io::Result<()> {
+/// Writes indexes, snapshot and epochs for everything below `end`, where a segment starts and below
+/// which data is synced.
+async fn save_state_up_to(core: &Rc<Core>, end: i64) -> io::Result<Option<Checkpoint>> {
     let dir = core.dir();
     save_indexes(core, end).await?;
     txn_index::save(core, end).await?;
@@ -101,10 +107,13 @@ async fn save_state_up_to(core: &Rc<Core>, end: i64) -> io::Result<()> {
         let mut state = core.state.borrow_mut();
         state.segment_mut(end).and_then(|s| s.snapshot.take())
     };
+    let mut checkpoint = None;
     if let Some(bytes) = snapshot {
+        checkpoint = core.state.borrow().checkpoint_at_start(end, &bytes);
         files::write_small(&file_path(&dir, FileKind::Snapshot, end), bytes, true).await?;
     }
-    save_epochs(core).await
+    save_epochs(core).await?;
+    Ok(checkpoint)
 }
 
 /// Whether snapshots and recovery points are synced. Not at a close, which has many at once: a
@@ -115,54 +124,43 @@ fn lasting(core: &Core) -> bool {
 
 /// Moves the recovery point. The partition's own checkpoint may lag behind: that costs time after
 /// a crash, nothing else.
-async fn note_recovery_point(core: &Rc<Core>, to: i64) {
+async fn note_recovery_point(core: &Rc<Core>, to: i64, checkpoint: Option<Checkpoint>) {
     {
         let mut state = core.state.borrow_mut();
-        if to <= state.recovery_point {
+        if to < state.recovery_point || to <= state.checkpointed {
             return;
         }
         state.recovery_point = to;
     }
-    let dir = core.dir();
-    let (path, bytes) = (dir.join(RECOVERY_POINTS), encode_own_offset(&dir, to));
+    let Some(checkpoint) = checkpoint else { return };
+    let (path, bytes) = (core.dir().join(checkpoint::FILE), checkpoint.encode());
     let written = match lasting(core) {
         true => fs::write_atomic(&path, bytes).await,
         false => files::replace_small(&path, bytes).await,
     };
     if let Err(error) = written {
         tracing::warn!(log = %core.name, "recovery point {to} not written: {error}");
+        return;
     }
+    core.state.borrow_mut().checkpointed = to;
 }
 
 /// Appends the index entries that the files lack, of every segment that starts below `end`.
 async fn save_indexes(core: &Rc<Core>, end: i64) -> io::Result<()> {
     let behind: Vec<i64> = {
         let state = core.state.borrow();
-        let lacks = |s: &&Segment| {
-            s.base < end
-                && s.exists
-                && s.indexes.as_ref().is_some_and(|i| {
-                    i.offsets.len() > s.saved_offsets
-                        || i.times.len() > s.saved_times
-                        || s.saved_offsets + s.saved_times == 0
-                })
-        };
+        let lacks = |s: &&Segment| s.base < end && s.exists && s.lacks_index_files();
         state.segments.iter().filter(lacks).map(|s| s.base).collect()
     };
     for base in behind {
         let taken = {
             let state = core.state.borrow();
-            let segment = state.segment(base);
-            let saved =
-                |s: &Segment| Some((s.indexes.clone()?, s.saved_offsets, s.saved_times, s.full));
-            segment.and_then(saved)
+            state.segment(base).and_then(|s| Some((s.unsaved()?, s.full)))
         };
-        let Some((held, offsets, times, full)) = taken else { continue };
-        indexes::save(&core.dir(), base, &held, offsets, times, full).await?;
-        let (offsets, times) = (held.offsets.len(), held.times.len());
+        let Some((unsaved, full)) = taken else { continue };
+        indexes::save(&core.dir(), &unsaved, full).await?;
         if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
-            segment.saved_offsets = offsets;
-            segment.saved_times = times;
+            segment.saved = unsaved.total();
         }
     }
     Ok(())
@@ -195,6 +193,19 @@ pub(crate) fn start_flush(core: &Rc<Core>) {
     reactor::spawn(flush).detach();
 }
 
+/// Flushes a log that fell idle in the background, so that nothing of it stays in memory or open.
+pub(crate) fn start_idle_flush(core: &Rc<Core>) {
+    let core = Rc::clone(core);
+    let flush = async move {
+        let _turn = core.shared.flush_turn().await;
+        match flush(&core).await {
+            Ok(_) => open_files::cool(&core),
+            Err(error) => tracing::warn!(log = %core.name, "recovery point not moved: {error}"),
+        }
+    };
+    reactor::spawn(flush).detach();
+}
+
 /// Everything appended before the call is synced and need not be recovered.
 pub(crate) async fn flush(core: &Rc<Core>) -> Result<i64, LogError> {
     let permit = core.upkeep.acquire(1).await;
@@ -205,22 +216,29 @@ pub(crate) async fn flush(core: &Rc<Core>) -> Result<i64, LogError> {
 
 async fn flush_held(core: &Rc<Core>) -> Result<i64, LogError> {
     core.check_open()?;
-    let (target, snapshot) = {
+    let (target, snapshot, checkpoint) = {
         let mut state = core.state.borrow_mut();
         if !std::mem::take(&mut state.changed_since_flush) {
             return Ok(state.recovery_point);
         }
         state.bytes_since_flush = 0;
-        (state.log_end(), state.producers.encode())
+        let snapshot = state.producers.encode();
+        let checkpoint = state.checkpoint(&snapshot);
+        (state.log_end(), snapshot, checkpoint)
     };
-    let flushed = flush_to(core, target, snapshot).await;
+    let flushed = flush_to(core, target, snapshot, checkpoint).await;
     if flushed.is_err() {
         core.state.borrow_mut().changed_since_flush = true;
     }
     flushed
 }
 
-async fn flush_to(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> Result<i64, LogError> {
+async fn flush_to(
+    core: &Rc<Core>,
+    target: i64,
+    snapshot: Vec<u8>,
+    checkpoint: Option<Checkpoint>,
+) -> Result<i64, LogError> {
     core.written(target).await?;
     loop {
         match seal_next(core).await {
@@ -238,8 +256,60 @@ async fn flush_to(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> Result<i64
     }
     let saved = save_flushed(core, target, snapshot).await;
     saved.map_err(|error| core.storage_error("writing indexes and snapshot", error))?;
-    note_recovery_point(core, target).await;
+    note_recovery_point(core, target, checkpoint).await;
     Ok(core.state.borrow().recovery_point)
+}
+
+impl State {
+    /// What a checkpoint says of the log as it stands, once all of it is written and synced.
+    fn checkpoint(&self, snapshot: &[u8]) -> Option<Checkpoint> {
+        let active = self.segments.back()?;
+        let held = active.indexes.as_ref()?;
+        let entries = active.unsaved()?.total();
+        let seed = active.tail.partial_block();
+        assert_eq!(seed.len() as u32, active.size - block_floor(active.size));
+        let end = SegmentEnd {
+            base: active.base,
+            position: active.size,
+            newest: active.newest?,
+            first_timestamp: active.first_timestamp,
+            bytes_since_entry: active.bytes_since_entry,
+            entries,
+            last_offset_entry: held.offsets.last(),
+            last_time_entry: held.times.last(),
+            seed,
+        };
+        Some(self.checkpoint_with(active.next_offset, end, snapshot))
+    }
+
+    /// The same for the start of a segment, whatever was appended behind it since.
+    fn checkpoint_at_start(&self, base: i64, snapshot: &[u8]) -> Option<Checkpoint> {
+        self.segment(base)?;
+        let end = SegmentEnd {
+            base,
+            position: 0,
+            newest: Newest { timestamp: NO_TIMESTAMP, offset: base },
+            first_timestamp: NO_TIMESTAMP,
+            bytes_since_entry: 0,
+            entries: Entries::default(),
+            last_offset_entry: None,
+            last_time_entry: None,
+            seed: Vec::new(),
+        };
+        Some(self.checkpoint_with(base, end, snapshot))
+    }
+
+    fn checkpoint_with(&self, to: i64, end: SegmentEnd, snapshot: &[u8]) -> Checkpoint {
+        let below = self.epochs.entries().iter().filter(|e| e.start_offset < to);
+        Checkpoint {
+            topic_id: self.topic_id,
+            log_start: self.log_start.min(to),
+            recovery_point: to,
+            end,
+            epochs: below.copied().collect(),
+            producers: (snapshot.len() <= SNAPSHOT_BYTES_MAX).then(|| snapshot.to_vec()),
+        }
+    }
 }
 
 async fn save_flushed(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> io::Result<()> {

@@ -10,6 +10,7 @@ use wire::Uuid;
 use wire::records::BatchView;
 
 use crate::append::Appended;
+use crate::cancel::Cancel;
 use crate::config::{ClosedAt, LogConfig, OpenHint, Promise, Recovered};
 use crate::core::{Core, LogState};
 use crate::epochs::EpochStart;
@@ -35,7 +36,20 @@ impl Log {
         hint: OpenHint,
         now_ms: i64,
     ) -> Result<(Log, Recovered), LogError> {
-        let (core, recovered) = recovery::open(shared, dir, config, hint, now_ms).await?;
+        Log::open_unless(shared, dir, config, hint, now_ms, &Cancel::new()).await
+    }
+
+    /// As [`open`](Self::open); ends early, with [`LogError::Closed`], once it is cancelled.
+    pub async fn open_unless(
+        shared: &LogShared,
+        dir: PathBuf,
+        config: LogConfig,
+        hint: OpenHint,
+        now_ms: i64,
+        cancel: &Cancel,
+    ) -> Result<(Log, Recovered), LogError> {
+        let (core, recovered) =
+            recovery::open(shared, dir, config, hint, now_ms, cancel.clone()).await?;
         Ok((Log(core), recovered))
     }
 
@@ -212,6 +226,7 @@ impl Log {
 
     /// Sees to it that `partition.metadata` names this topic id. Cheap if it does already.
     pub async fn record_topic_id(&self, topic_id: Uuid) -> Result<(), LogError> {
+        self.0.state.borrow_mut().topic_id = topic_id;
         let dir = self.0.dir();
         if let Ok(Some(known)) = checkpoints::read_partition_metadata(&dir).await
             && known == topic_id

@@ -1,12 +1,13 @@
 //! Walking the batches of a segment file with large direct reads.
 //!
-//! Owns: the window of bytes in memory and the judgement whether the next bytes are a batch.
-//! Used by recovery and when an index is made anew. A batch may be larger than the window: its
-//! checksum is computed over several. It never changes the file.
+//! Owns: the windows of bytes in memory, the reads ahead of them, and the judgement whether the next
+//! bytes are a batch. Used by recovery and when an index is made anew. A batch may be larger than a
+//! window: its checksum is computed over several. It never changes the file.
 
+use std::collections::VecDeque;
 use std::io;
 
-use reactor::{ALIGN, AlignedBuf, File};
+use reactor::{ALIGN, AlignedBuf, File, Task};
 use wire::records::BatchHeader;
 use wire::records::header::{CRC_START, HEADER_BYTES};
 
@@ -15,6 +16,8 @@ use crate::producer_state::{EndedTransaction, ProducerStates};
 
 /// Large enough that the device is busy, small enough that many logs can recover at once.
 const WINDOW: usize = 1 << 20;
+/// Windows that are read while one is looked at, so that neither the device nor the core waits.
+const READ_AHEAD: usize = 2;
 /// What is read again whole, as control batches are; with the start of its block it fits in the
 /// window, whatever the window's size.
 const SMALL_BATCH: usize = ALIGN;
@@ -32,25 +35,49 @@ pub(crate) enum Found {
     Damage(String),
 }
 
+/// Bytes of the file in memory.
+struct Window {
+    start: u64,
+    buf: AlignedBuf,
+}
+
+impl Window {
+    fn end(&self) -> u64 {
+        self.start + self.buf.len() as u64
+    }
+}
+
+/// A window on its way from the device.
+type Reading = Task<(io::Result<usize>, AlignedBuf)>;
+
 pub(crate) struct Scanner {
     file: File,
     position: u64,
     end: u64,
-    /// `None` while the device fills it.
-    window: Option<AlignedBuf>,
-    window_start: u64,
+    window_bytes: usize,
+    /// Back to back, the oldest first; what lies before a batch that may be asked for again goes.
+    windows: VecDeque<Window>,
+    /// Windows behind those, the next one first.
+    coming: VecDeque<(u64, Reading)>,
+    /// Windows to be used again: fresh memory costs more than the checksum of what is read into it.
+    spare: Vec<AlignedBuf>,
+    /// Bytes that lie in two windows, put together.
+    joined: Vec<u8>,
 }
 
 impl Scanner {
     /// Walks the positions from `start` (a batch boundary) to `end`.
     pub(crate) fn new(file: File, start: u32, end: u32) -> Self {
-        let size = WINDOW.min((end.saturating_sub(start) as usize + ALIGN).next_multiple_of(ALIGN));
+        let size = (end.saturating_sub(start) as usize + ALIGN).next_multiple_of(ALIGN);
         Scanner {
             file,
             position: u64::from(start),
             end: u64::from(end),
-            window: Some(AlignedBuf::with_capacity(size)),
-            window_start: 0,
+            window_bytes: WINDOW.min(size),
+            windows: VecDeque::new(),
+            coming: VecDeque::new(),
+            spare: Vec::new(),
+            joined: Vec::new(),
         }
     }
 
@@ -60,6 +87,8 @@ impl Scanner {
     }
 
     pub(crate) async fn next(&mut self, verify: bool) -> io::Result<Found> {
+        // The batch returned last may still be asked for, if it is a small one.
+        self.forget_below(self.position.saturating_sub(SMALL_BATCH as u64));
         let left = self.end - self.position;
         if left == 0 {
             return Ok(Found::End);
@@ -127,6 +156,7 @@ impl Scanner {
     pub(crate) async fn last_nonzero(&mut self) -> io::Result<u64> {
         let (mut at, mut last) = (self.position, self.position);
         while at < self.end {
+            self.forget_below(at);
             let bytes = self.read(at, 1).await?;
             let n = bytes.len() as u64;
             if let Some(place) = bytes.iter().rposition(|b| *b != 0) {
@@ -140,6 +170,9 @@ impl Scanner {
     async fn checksum(&mut self, from: u64, to: u64) -> io::Result<u32> {
         let (mut at, mut crc) = (from, 0);
         while at < to {
+            if to - from > SMALL_BATCH as u64 {
+                self.forget_below(at);
+            }
             let bytes = self.read(at, 1).await?;
             let n = (to - at).min(bytes.len() as u64);
             crc = crc32c::crc32c_append(crc, bytes.get(..n as usize).unwrap_or_default());
@@ -151,24 +184,75 @@ impl Scanner {
     /// The bytes in memory from `at` on, at least `least` of them.
     async fn read(&mut self, at: u64, least: usize) -> io::Result<&[u8]> {
         let wanted = at + least as u64;
-        if !(at >= self.window_start && wanted <= self.window_end()) {
-            let block = ALIGN as u64;
-            let start = at - at % block;
-            let window = self.window.take().unwrap_or_else(|| AlignedBuf::with_capacity(WINDOW));
-            let (result, window) = self.file.read_at(window, start).await;
-            self.window = Some(window);
-            self.window_start = start;
-            result?;
-            if wanted > self.window_end() {
-                let problem = format!("the file ends before position {wanted}");
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem));
-            }
+        while self.windows.back().is_none_or(|last| wanted > last.end()) {
+            self.next_window(at, wanted).await?;
         }
-        let skip = (at - self.window_start) as usize;
-        Ok(self.window.as_ref().and_then(|w| w.get(skip..)).unwrap_or_default())
+        let holding = self.windows.partition_point(|w| w.start <= at).saturating_sub(1);
+        let first = self.windows.get(holding).filter(|w| wanted > w.end());
+        if first.is_none() {
+            let window = self.windows.get(holding);
+            let bytes = window.and_then(|w| w.buf.get((at - w.start) as usize..));
+            return Ok(bytes.unwrap_or_default());
+        }
+        self.joined.clear();
+        for window in self.windows.iter().skip(holding) {
+            let from = at.max(window.start).min(window.end()) - window.start;
+            let to = wanted.min(window.end()) - window.start;
+            self.joined
+                .extend_from_slice(window.buf.get(from as usize..to as usize).unwrap_or_default());
+        }
+        Ok(&self.joined)
     }
 
-    fn window_end(&self) -> u64 {
-        self.window_start + self.window.as_ref().map_or(0, |w| w.len() as u64)
+    /// Adds the window behind the last one, the first of all at `at`, and has those that follow
+    /// read meanwhile.
+    async fn next_window(&mut self, at: u64, wanted: u64) -> io::Result<()> {
+        let block = ALIGN as u64;
+        let start = self.windows.back().map_or(at - at % block, Window::end);
+        if !start.is_multiple_of(block) || start >= self.end {
+            let problem = format!("the file ends before position {wanted}");
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem));
+        }
+        let reading = match self.coming.pop_front() {
+            Some((there, reading)) if there == start => reading,
+            _ => {
+                self.coming.clear();
+                self.start_reading(start)
+            }
+        };
+        let mut next = self.coming.back().map_or(start, |(last, _)| *last);
+        while self.coming.len() < READ_AHEAD {
+            next += self.window_bytes as u64;
+            if next >= self.end {
+                break;
+            }
+            let reading = self.start_reading(next);
+            self.coming.push_back((next, reading));
+        }
+        let (result, buf) = reading.await;
+        result?;
+        if buf.is_empty() {
+            let problem = format!("the file ends before position {wanted}");
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem));
+        }
+        self.windows.push_back(Window { start, buf });
+        // Requests come first.
+        reactor::yield_now().await;
+        Ok(())
+    }
+
+    fn start_reading(&mut self, start: u64) -> Reading {
+        let buf = self.spare.pop().unwrap_or_else(|| AlignedBuf::with_capacity(self.window_bytes));
+        let file = self.file.clone();
+        reactor::spawn(async move { file.read_at(buf, start).await })
+    }
+
+    /// Lets go of windows that end at or before `position`.
+    fn forget_below(&mut self, position: u64) {
+        while self.windows.len() > 1
+            && let Some(window) = self.windows.pop_front_if(|w| w.end() <= position)
+        {
+            self.spare.push(window.buf);
+        }
     }
 }

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use reactor::File;
 use wire::records::BatchHeader;
 
+use crate::checkpoint::Checkpoint;
 use crate::config::LogConfig;
 use crate::index::{self, OffsetIndex};
 use crate::tail::Tail;
@@ -36,6 +37,33 @@ impl Indexes {
     }
 }
 
+/// How many entries of each index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entries {
+    pub(crate) offsets: usize,
+    pub(crate) times: usize,
+}
+
+/// What the index files of a segment lack.
+pub(crate) struct Unsaved {
+    pub(crate) base: i64,
+    pub(crate) held: Rc<Indexes>,
+    /// Entries of the files that are not in memory.
+    pub(crate) below: Entries,
+    /// Entries that the files hold, those not in memory included.
+    pub(crate) saved: Entries,
+}
+
+impl Unsaved {
+    /// Entries that the files hold once this is written.
+    pub(crate) fn total(&self) -> Entries {
+        Entries {
+            offsets: self.below.offsets + self.held.offsets.len(),
+            times: self.below.times + self.held.times.len(),
+        }
+    }
+}
+
 /// The largest record timestamp of a segment and the last offset of the batch that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Newest {
@@ -54,10 +82,12 @@ pub(crate) struct Segment {
     pub(crate) tail: Tail,
     /// `None` for a sealed segment whose indexes are on disk and not in memory.
     pub(crate) indexes: Option<Rc<Indexes>>,
+    /// Entries that lie before those in memory and are in the files only: of a segment that is
+    /// still written but was idle or opened lately. The last entry always is in memory.
+    pub(crate) below: Entries,
     /// How much of the indexes the files hold.
-    pub(crate) saved_offsets: usize,
-    pub(crate) saved_times: usize,
-    bytes_since_entry: u32,
+    pub(crate) saved: Entries,
+    pub(crate) bytes_since_entry: u32,
     /// `None` until it is read from the time index of a sealed segment.
     pub(crate) newest: Option<Newest>,
     /// The first batch's timestamp; rolling by time counts from it.
@@ -96,8 +126,8 @@ impl Segment {
             synced: 0,
             tail: Tail::default(),
             indexes: Some(Rc::default()),
-            saved_offsets: 0,
-            saved_times: 0,
+            below: Entries::default(),
+            saved: Entries::default(),
             bytes_since_entry: 0,
             newest: Some(Newest { timestamp: NO_TIMESTAMP, offset: base }),
             first_timestamp: NO_TIMESTAMP,
@@ -135,6 +165,40 @@ impl Segment {
         }
     }
 
+    /// Takes over what a checkpoint knows of the segment up to its recovery point.
+    pub(crate) fn resume(&mut self, checkpoint: &Checkpoint) {
+        let end = &checkpoint.end;
+        let mut held = Indexes::default();
+        if let Some(entry) = end.last_offset_entry {
+            held.offsets.push(entry);
+        }
+        if let Some(entry) = end.last_time_entry {
+            held.times.push_if_later(entry);
+        }
+        self.next_offset = checkpoint.recovery_point;
+        self.newest = Some(end.newest);
+        self.first_timestamp = end.first_timestamp;
+        self.bytes_since_entry = end.bytes_since_entry;
+        self.below = Entries {
+            offsets: end.entries.offsets - held.offsets.len(),
+            times: end.entries.times - held.times.len(),
+        };
+        self.saved = end.entries;
+        self.indexes = Some(Rc::new(held));
+    }
+
+    /// Says that the file ends at `size`, all of it written and synced, with `seed` in its last
+    /// partial block.
+    pub(crate) fn close_at(&mut self, size: u32, seed: Vec<u8>) {
+        self.size = size;
+        self.written = size;
+        self.visible = size;
+        self.synced = size;
+        self.prepared_end = size;
+        self.exists = true;
+        self.tail = Tail::after(size, seed);
+    }
+
     /// An offset of this segment relative to its base.
     pub(crate) fn relative(&self, offset: i64) -> u32 {
         u32::try_from(offset.saturating_sub(self.base).max(0)).unwrap_or(u32::MAX)
@@ -167,8 +231,9 @@ impl Segment {
         let Some(indexes) = &self.indexes else { return false };
         let bytes = config.segment_index_bytes as usize;
         // One entry of the time index is kept free for the last one, which is forced at the roll.
-        indexes.offsets.len() >= (bytes / index::ENTRY_BYTES).max(1)
-            || indexes.times.len() + 1 >= (bytes / time_index::ENTRY_BYTES).max(2)
+        indexes.offsets.len() + self.below.offsets >= (bytes / index::ENTRY_BYTES).max(1)
+            || indexes.times.len() + self.below.times + 1
+                >= (bytes / time_index::ENTRY_BYTES).max(2)
     }
 
     /// Notes a batch that starts at `position`; its base offset is assigned already.
@@ -280,9 +345,80 @@ impl Segment {
         let none = Newest { timestamp: NO_TIMESTAMP, offset: self.base };
         self.newest =
             [indexed, noted].into_iter().flatten().max_by_key(|n| n.timestamp).or(Some(none));
-        self.saved_offsets = 0;
-        self.saved_times = 0;
+        self.below = Entries::default();
+        self.saved = Entries::default();
         self.indexes = Some(Rc::new(indexes));
+    }
+
+    /// What the index files lack; `None` if the indexes are not in memory.
+    pub(crate) fn unsaved(&self) -> Option<Unsaved> {
+        let held = self.indexes.clone()?;
+        Some(Unsaved { base: self.base, held, below: self.below, saved: self.saved })
+    }
+
+    /// Whether the index files lack entries, or were never made.
+    pub(crate) fn lacks_index_files(&self) -> bool {
+        self.unsaved().is_some_and(|unsaved| {
+            let total = unsaved.total();
+            let behind = total.offsets > self.saved.offsets || total.times > self.saved.times;
+            behind || self.saved == Entries::default()
+        })
+    }
+
+    /// Lets go of the entries that the files hold, up to the last one of each index. Returns
+    /// whether there was anything to let go of.
+    pub(crate) fn forget_saved_entries(&mut self) -> bool {
+        let Some(unsaved) = self.unsaved() else { return false };
+        let total = unsaved.total();
+        if total != self.saved || unsaved.held.offsets.len() <= 1 {
+            return false;
+        }
+        let mut kept = (*unsaved.held).clone();
+        kept.offsets.keep_last();
+        kept.times.keep_last();
+        self.below = Entries {
+            offsets: total.offsets - kept.offsets.len(),
+            times: total.times - kept.times.len(),
+        };
+        self.indexes = Some(Rc::new(kept));
+        true
+    }
+
+    /// Of a sealed segment the index is whole in memory or not at all. Returns its bytes in memory.
+    pub(crate) fn settle_indexes(&mut self) -> usize {
+        let saved = self.unsaved().is_some_and(|unsaved| unsaved.total() == self.saved);
+        if saved && self.below != Entries::default() {
+            self.below = Entries::default();
+            self.indexes = None;
+        }
+        self.indexes.as_ref().map_or(0, |indexes| indexes.memory_bytes())
+    }
+
+    /// Puts entries read from the files before those in memory. `false`: they do not fit.
+    pub(crate) fn restore_entries(&mut self, read: &Indexes) -> bool {
+        let Some(held) = self.indexes.clone() else { return false };
+        let mut whole = read.clone();
+        whole.offsets.keep_first(self.below.offsets);
+        whole.times.keep_first(self.below.times);
+        if whole.offsets.len() != self.below.offsets || whole.times.len() != self.below.times {
+            return false;
+        }
+        let joins = match (whole.offsets.last(), held.offsets.first()) {
+            (Some(last), Some(next)) => last.offset < next.offset && last.position < next.position,
+            _ => true,
+        };
+        if !joins {
+            return false;
+        }
+        for entry in held.offsets.entries_from(0) {
+            whole.offsets.push(*entry);
+        }
+        for entry in held.times.all() {
+            whole.times.push_if_later(*entry);
+        }
+        self.below = Entries::default();
+        self.indexes = Some(Rc::new(whole));
+        true
     }
 
     /// Frees a chunk of the tail that is no longer needed; `false` if it is.
@@ -314,12 +450,17 @@ impl Segment {
         self.visible.min(self.written)
     }
 
+    /// Nothing of the segment waits to be written, and nobody extends its file.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.written == self.size && !self.filling
+    }
+
     /// Lets go of what can be had again from disk.
     pub(crate) fn cool(&mut self, file: bool, indexes: bool) {
         if file {
             self.file = None;
         }
-        if indexes {
+        if indexes && self.below == Entries::default() {
             self.indexes = None;
         }
     }

@@ -12,6 +12,7 @@ use reactor::sync::{Permit, Semaphore};
 use crate::ahead::WINDOWS;
 use crate::budget::Budget;
 use crate::core::Core;
+use crate::open_files::OpenFiles;
 
 /// Bounds of one shard's logs.
 #[derive(Clone, Debug)]
@@ -22,16 +23,25 @@ pub struct SharedOptions {
     pub index_bytes: usize,
     /// Open files of sealed segments that were read lately.
     pub open_files: usize,
+    /// Open files of segments that are written: those of more logs are opened for each write.
+    pub written_files: usize,
 }
 
 impl Default for SharedOptions {
     fn default() -> Self {
-        SharedOptions { cache_bytes: 64 << 20, index_bytes: 8 << 20, open_files: 256 }
+        SharedOptions {
+            cache_bytes: 64 << 20,
+            index_bytes: 8 << 20,
+            open_files: 256,
+            written_files: 2048,
+        }
     }
 }
 
 /// Background flushes of one shard that may run at the same time.
 const FLUSHES_AT_ONCE: usize = 2;
+/// Logs of one shard that may be scanned at the same time; each holds a few windows of memory.
+const SCANS_AT_ONCE: usize = 8;
 
 /// Per shard.
 #[derive(Clone)]
@@ -45,6 +55,10 @@ struct Inner {
     next_ahead: Cell<u64>,
     /// Flushes in the background take turns, or a round of retention would start a thousand.
     flushes: Semaphore,
+    /// Logs that are scanned at the same time.
+    scans: Semaphore,
+    scanned_bytes: Cell<u64>,
+    written: OpenFiles,
     /// Sealed segments whose file or indexes are held in memory, oldest first.
     warm: RefCell<VecDeque<Warm>>,
 }
@@ -60,12 +74,16 @@ impl LogShared {
     pub fn new(options: SharedOptions) -> Self {
         let budget = Budget::new(options.cache_bytes);
         let flushes = Semaphore::new(FLUSHES_AT_ONCE);
+        let written = OpenFiles::new(options.written_files.max(1));
         LogShared(Rc::new(Inner {
             options,
             budget,
             ahead: RefCell::default(),
             next_ahead: Cell::new(0),
             flushes,
+            scans: Semaphore::new(SCANS_AT_ONCE),
+            scanned_bytes: Cell::new(0),
+            written,
             warm: RefCell::default(),
         }))
     }
@@ -82,6 +100,34 @@ impl LogShared {
     /// Bytes of batches that no device has yet.
     pub fn unwritten_bytes(&self) -> usize {
         self.0.budget.unwritten()
+    }
+
+    /// Bytes of segments that recoveries have read and checked since the start.
+    pub fn scanned_bytes(&self) -> u64 {
+        self.0.scanned_bytes.get()
+    }
+
+    pub(crate) fn note_scanned(&self, bytes: u64) {
+        self.0.scanned_bytes.set(self.0.scanned_bytes.get() + bytes);
+    }
+
+    pub(crate) fn open_files(&self) -> &OpenFiles {
+        &self.0.written
+    }
+
+    /// Lets go of the files and index entries of logs that were not written since the last call. To
+    /// be called now and then; costs what is open, not what there is.
+    pub fn cool_idle(&self) {
+        self.0.written.sweep();
+    }
+
+    /// Files of segments that are written, open now or closed since the last look.
+    pub fn written_files(&self) -> usize {
+        self.0.written.len()
+    }
+
+    pub(crate) async fn scan_turn(&self) -> Permit {
+        self.0.scans.acquire(1).await
     }
 
     pub(crate) fn budget(&self) -> &Rc<Budget> {

@@ -202,6 +202,18 @@ impl Tail {
         self.anchor = anchor;
     }
 
+    /// The bytes of the last partial block.
+    pub(crate) fn partial_block(&self) -> Vec<u8> {
+        if self.pieces.is_empty() {
+            return self.seed.clone();
+        }
+        self.slices(block_floor(self.end), self.end)
+            .iter()
+            .flat_map(|s| s.as_ref())
+            .copied()
+            .collect()
+    }
+
     /// Nothing will be appended any more.
     pub(crate) fn forget_seed(&mut self) {
         self.seed = Vec::new();

@@ -37,6 +37,21 @@ impl TimeIndex {
         self.entries.last().copied()
     }
 
+    pub(crate) fn all(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Only the last entry, which says what may come next.
+    pub(crate) fn keep_last(&mut self) {
+        let keep = self.entries.pop();
+        self.entries = keep.into_iter().collect();
+    }
+
+    /// Only the first `count` entries.
+    pub(crate) fn keep_first(&mut self, count: usize) {
+        self.entries.truncate(count);
+    }
+
     /// Adds an entry if its timestamp is larger than the last one's; records without a timestamp
     /// (-1) make none.
     pub(crate) fn push_if_later(&mut self, entry: Entry) {

@@ -144,7 +144,7 @@ fn a_flipped_bit_ends_an_unclean_log_at_its_batch() {
 fn a_flip_in_an_older_segment_that_is_not_safe_yet_takes_what_follows() {
     let mut bench = Bench::new(false);
     let path = bench.copy();
-    for checkpoint in files(&path, "-checkpoint") {
+    for checkpoint in files(&path, "checkpoint") {
         std::fs::remove_file(checkpoint).unwrap();
     }
     for snapshot in files(&path, ".snapshot") {
@@ -243,7 +243,7 @@ fn unreadable_checkpoints_are_no_obstacle() {
         let mut bench = Bench::new(clean);
         for bytes in [&b""[..], b"\xff\xfe", b"7\n", b"0\n5\n0 0\n"] {
             let path = bench.copy();
-            for checkpoint in files(&path, "-checkpoint") {
+            for checkpoint in files(&path, "checkpoint") {
                 std::fs::write(checkpoint, bytes).unwrap();
             }
             assert_eq!(end_after(path, clean), BATCHES as i64);

@@ -204,7 +204,11 @@ impl Pair {
             88..92 => self.find_by_time(dice).await,
             92..94 => self.log.flush().await.unwrap(),
             94..96 => self.retain(dice).await,
-            96..98 => self.delete_records(dice).await,
+            96 => self.delete_records(dice).await,
+            97 => {
+                shared.cool_idle();
+                shared.cool_idle();
+            }
             98 => reactor::sleep(std::time::Duration::from_millis(dice.below(200))).await,
             _ => self.reopen(shared).await,
         }
@@ -224,6 +228,7 @@ async fn compare(seed: u64) {
         cache_bytes: dice.pick(&[16 << 10, 64 << 10, 1 << 20]),
         index_bytes: dice.pick(&[100, 1 << 20]),
         open_files: dice.pick(&[1, 100]),
+        written_files: dice.pick(&[1, 100]),
     };
     let shared = LogShared::new(options);
     let mut pairs =

@@ -8,11 +8,16 @@ use std::io;
 use reactor::fs;
 
 use super::Opening;
-use crate::checkpoints::{LEADER_EPOCHS, decode_epochs, read_if_there, read_own_offset};
+use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoints::{
+    self, CheckpointError, LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS,
+    decode_epochs, encode_partition_metadata, read_if_there, read_own_offset,
+};
+use crate::config::OpenHint;
 use crate::core::State;
 use crate::epochs::LeaderEpochs;
 use crate::error::LogError;
-use crate::files::remove_if_there;
+use crate::files::{self, remove_if_there};
 use crate::names::{self, FileKind, Found as Name, file_path};
 use crate::producer_state::ProducerStates;
 
@@ -21,6 +26,29 @@ use crate::producer_state::ProducerStates;
 pub(super) struct OnDisk {
     pub(super) base: i64,
     pub(super) size: u32,
+}
+
+/// Which of the small files are there, so that none is looked for in vain.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SmallFiles {
+    pub(super) checkpoint: bool,
+    pub(super) log_start: bool,
+    pub(super) recovery_point: bool,
+    pub(super) epochs: bool,
+    pub(super) metadata: bool,
+}
+
+impl SmallFiles {
+    fn note(&mut self, name: &str) {
+        match name {
+            checkpoint::FILE => self.checkpoint = true,
+            LOG_START_OFFSETS => self.log_start = true,
+            RECOVERY_POINTS => self.recovery_point = true,
+            LEADER_EPOCHS => self.epochs = true,
+            PARTITION_METADATA => self.metadata = true,
+            _ => {}
+        }
+    }
 }
 
 /// What the folder holds.
@@ -32,14 +60,23 @@ pub(super) struct Inventory {
     pub(super) snapshots: Vec<i64>,
     /// Segments that have aborted transactions.
     pub(super) txn_indexes: Vec<i64>,
+    pub(super) has: SmallFiles,
 }
 
 impl Opening {
-    /// Lists the folder and removes what a crash left half made or half deleted.
+    /// Lists the folder, which is made if it is not there, and removes what a crash left half made
+    /// or half deleted. The name of a new folder is synced when something in it must last.
     pub(super) async fn take_inventory(&self) -> Result<Inventory, LogError> {
         let list = async {
             let mut inventory = Inventory::default();
-            for entry in fs::read_dir(&self.dir).await? {
+            let entries = match fs::read_dir(&self.dir).await {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(&self.dir).await?;
+                    Vec::new()
+                }
+                listed => listed?,
+            };
+            for entry in entries {
                 match names::classify(&entry.name) {
                     Name::Of(FileKind::Log, base) => {
                         let size = fs::metadata(&self.dir.join(&entry.name)).await?.size;
@@ -51,7 +88,8 @@ impl Opening {
                     Name::Of(FileKind::Snapshot, at) => inventory.snapshots.push(at),
                     Name::Of(FileKind::TxnIndex, base) => inventory.txn_indexes.push(base),
                     Name::Leftover => remove_if_there(&self.dir.join(&entry.name)).await?,
-                    Name::Of(..) | Name::Other => {}
+                    Name::Of(..) => {}
+                    Name::Other => inventory.has.note(&entry.name),
                 }
             }
             inventory.segments.sort_unstable_by_key(|s| s.base);
@@ -79,21 +117,92 @@ impl Opening {
         Ok(())
     }
 
+    /// The partition's checkpoint, if it has one that can be used.
+    pub(super) async fn saved_checkpoint(
+        &self,
+        inventory: &Inventory,
+    ) -> Result<Option<Checkpoint>, LogError> {
+        if !inventory.has.checkpoint {
+            return Ok(None);
+        }
+        let read = read_if_there(&self.dir.join(checkpoint::FILE)).await;
+        let bytes =
+            read.map_err(|error| self.fail("reading a checkpoint of a partition", error))?;
+        match bytes.as_deref().map(Checkpoint::decode) {
+            None => Ok(None),
+            Some(Ok(checkpoint)) => Ok(Some(checkpoint)),
+            Some(Err(damage)) => {
+                tracing::warn!(log = %self.name, "{} not used: {damage}", checkpoint::FILE);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Refuses the folder of another topic and marks a new one. Returns the checkpoint if it is of
+    /// this topic.
+    pub(super) async fn check_topic(
+        &self,
+        hint: &OpenHint,
+        inventory: &Inventory,
+        checkpoint: Option<Checkpoint>,
+    ) -> Result<Option<Checkpoint>, LogError> {
+        let Some(expected) = hint.topic_id else { return Ok(checkpoint) };
+        if checkpoint.as_ref().is_some_and(|c| c.topic_id == expected) {
+            return Ok(checkpoint);
+        }
+        let mut found = None;
+        if inventory.has.metadata {
+            match checkpoints::read_partition_metadata(&self.dir).await {
+                Ok(read) => found = read,
+                Err(CheckpointError::Io(error)) => {
+                    return Err(self.fail("reading partition.metadata", error));
+                }
+                // Made just before a power cut: the name is all there is to go by.
+                Err(CheckpointError::Damaged { .. }) => {}
+            }
+        }
+        let of_checkpoint = checkpoint.as_ref().map(|c| c.topic_id).filter(|id| !id.is_zero());
+        match found.or(of_checkpoint) {
+            Some(found) if found != expected => {
+                Err(LogError::Foreign { dir: self.name.clone(), found, expected })
+            }
+            Some(_) => Ok(checkpoint.filter(|c| c.topic_id.is_zero())),
+            None => {
+                let bytes = encode_partition_metadata(expected);
+                files::replace_small(&self.dir.join(PARTITION_METADATA), bytes)
+                    .await
+                    .map_err(|error| self.fail("writing partition.metadata", error))?;
+                Ok(checkpoint)
+            }
+        }
+    }
+
     /// An offset that this partition's own checkpoint has, 0 if none.
-    pub(super) async fn saved_offset(&self, file: &str) -> Result<i64, LogError> {
+    pub(super) async fn saved_offset(&self, file: &str, there: bool) -> Result<i64, LogError> {
+        if !there {
+            return Ok(0);
+        }
         let read = read_own_offset(&self.dir, file).await;
         read.map_err(|error| self.fail("reading a checkpoint of a partition", error))
     }
 
-    pub(super) async fn saved_epochs(&self) -> Result<LeaderEpochs, LogError> {
+    pub(super) async fn saved_epochs(
+        &self,
+        there: bool,
+        checkpoint: Option<&Checkpoint>,
+    ) -> Result<LeaderEpochs, LogError> {
+        let known = || checkpoint.map(|c| c.epochs.iter().copied()).into_iter().flatten();
+        if !there {
+            return Ok(LeaderEpochs::from_entries(known()));
+        }
         let read = read_if_there(&self.dir.join(LEADER_EPOCHS)).await;
         let bytes = read.map_err(|error| self.fail("reading the leader epochs", error))?;
         match bytes.as_deref().map(decode_epochs) {
-            None => Ok(LeaderEpochs::default()),
+            None => Ok(LeaderEpochs::from_entries(known())),
             Some(Ok(entries)) => Ok(LeaderEpochs::from_entries(entries)),
             Some(Err(damage)) => {
                 tracing::warn!(log = %self.name, "{LEADER_EPOCHS} not used: {damage}");
-                Ok(LeaderEpochs::default())
+                Ok(LeaderEpochs::from_entries(known()))
             }
         }
     }

@@ -4,7 +4,8 @@
 //!
 //! | found | done |
 //! |---|---|
-//! | clean shutdown | only the end of the last segment is walked, from its last index entry |
+//! | the last segment ends where the checkpoint says | nothing is read, whatever the shutdown |
+//! | clean shutdown, no such checkpoint | only the end of the last segment is walked, from its last index entry |
 //! | crash | everything from the recovery point (or the producer snapshot before it) is read |
 //! | bad checksum, wrong offset, zeros, half a batch | the log ends there; later segments go |
 //! | the same below the recovery point | likewise, with an error that says how much was lost |
@@ -17,14 +18,18 @@ mod clean;
 mod inventory;
 mod settle;
 mod unclean;
+mod untouched;
 mod walk;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use reactor::{File, OpenOptions, fs};
+use reactor::sync::Permit;
+use reactor::{Either, File, OpenOptions, fs, race};
+use wire::Uuid;
 
+use crate::cancel::Cancel;
 use crate::checkpoints::{LOG_START_OFFSETS, RECOVERY_POINTS};
 use crate::config::{LogConfig, OpenHint, Recovered};
 use crate::core::{Core, State};
@@ -41,9 +46,12 @@ pub(crate) async fn open(
     config: LogConfig,
     hint: OpenHint,
     now_ms: i64,
+    cancel: Cancel,
 ) -> Result<(Rc<Core>, Recovered), LogError> {
     let name = Rc::from(dir.display().to_string());
     let mut opening = Opening {
+        shared: shared.clone(),
+        cancel,
         dir,
         name,
         config,
@@ -59,6 +67,8 @@ pub(crate) async fn open(
 }
 
 struct Opening {
+    shared: LogShared,
+    cancel: Cancel,
     dir: PathBuf,
     name: Rc<str>,
     config: LogConfig,
@@ -70,20 +80,33 @@ struct Opening {
 
 impl Opening {
     async fn run(&mut self, hint: OpenHint) -> Result<State, LogError> {
-        self.create_dir().await?;
         let mut inventory = self.take_inventory().await?;
-        let saved_start = self.saved_offset(LOG_START_OFFSETS).await?;
-        let log_start = hint.log_start_offset.max(saved_start);
+        let checkpoint = self.saved_checkpoint(&inventory).await?;
+        let checkpoint = self.check_topic(&hint, &inventory, checkpoint).await?;
+        let known = checkpoint.as_ref();
+        let saved_start = self.saved_offset(LOG_START_OFFSETS, inventory.has.log_start).await?;
+        let log_start =
+            hint.log_start_offset.max(saved_start).max(known.map_or(0, |c| c.log_start));
         self.remove_below(&mut inventory, log_start).await?;
-        let recovery_point = hint.recovery_point.max(self.saved_offset(RECOVERY_POINTS).await?);
-        self.epochs = self.saved_epochs().await?;
+        let recovery_point = hint
+            .recovery_point
+            .max(known.map_or(0, |c| c.recovery_point))
+            .max(self.saved_offset(RECOVERY_POINTS, inventory.has.recovery_point).await?);
         if hint.whole && inventory.segments.is_empty() && recovery_point > 0 {
             return Err(self.incomplete(0, 0, "every segment is missing"));
         }
-        let clean = if hint.clean { self.open_clean(&inventory).await? } else { None };
-        let (segments, synced) = match clean {
+        let mut opened = self.open_untouched(&inventory, known, hint.clean).await?;
+        let untouched = opened.is_some();
+        if opened.is_none() {
+            self.epochs = self.saved_epochs(inventory.has.epochs, known).await?;
+            opened = if hint.clean { self.open_clean(&inventory).await? } else { None };
+        }
+        let (segments, synced) = match opened {
             Some(segments) => (segments, true),
-            None => (self.open_unclean(&inventory, recovery_point, hint.whole).await?, false),
+            None => {
+                let from = (recovery_point, known);
+                (self.open_unclean(&inventory, from, hint.whole).await?, false)
+            }
         };
         let (segments, log_start) = self.start_at(segments, log_start, &inventory).await?;
         let mut state = State::new(self.config.clone(), segments);
@@ -95,9 +118,11 @@ impl Opening {
         let end = state.log_end();
         state.log_start = log_start;
         state.saved_start = saved_start;
+        state.topic_id = hint.topic_id.or(known.map(|c| c.topic_id)).unwrap_or(Uuid::ZERO);
+        state.checkpointed = known.map_or(-1, |c| c.recovery_point).min(end);
         // A folder that is there may be one that an earlier process made and never synced: only a
         // sync of its parent, when something in it must last, makes sure.
-        state.dir_name_unsynced = true;
+        state.dir_name_unsynced = !untouched;
         // A crash may have come between the making of a file and the sync of its name.
         state.names_unsynced = !synced;
         self.epochs.truncate_end(end);
@@ -105,7 +130,9 @@ impl Opening {
         state.producers = std::mem::take(&mut self.producers);
         state.recovery_point =
             if synced { end } else { recovery_point.clamp(log_start.min(end), end) };
-        state.changed_since_flush = state.recovery_point < end;
+        // Without a checkpoint that fits, the next opening would have to look as closely again.
+        let unknown = !untouched && end > log_start;
+        state.changed_since_flush = state.recovery_point < end || unknown;
         state.epochs_changed = !synced;
         state.flushed_snapshot = self.remove_stray_snapshots(&inventory, &state).await?;
         Ok(state)
@@ -115,15 +142,22 @@ impl Opening {
         StorageError { dir: self.name.clone(), during, cause: Rc::new(cause) }.into()
     }
 
-    /// The name of a new folder is synced when something in it must last.
-    async fn create_dir(&self) -> Result<(), LogError> {
-        let created = async {
-            if !fs::exists(&self.dir).await? {
-                fs::create_dir_all(&self.dir).await?;
-            }
-            Ok(())
-        };
-        created.await.map_err(|error| self.fail("creating the folder of a partition", error))
+    /// Ends the opening if it is not wanted any more.
+    fn check_wanted(&self) -> Result<(), LogError> {
+        match self.cancel.is_cancelled() {
+            true => Err(LogError::Closed(self.name.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until few enough logs are scanned.
+    async fn scan_turn(&self) -> Result<Permit, LogError> {
+        let cancelled = self.cancel.changed();
+        self.check_wanted()?;
+        match race(self.shared.scan_turn(), cancelled).await {
+            Either::Left(permit) => Ok(permit),
+            Either::Right(()) => Err(LogError::Closed(self.name.clone())),
+        }
     }
 
     /// The log lacks what it must have; nothing of it was touched.

@@ -46,13 +46,15 @@ impl Opening {
         if seal {
             segment.full = true;
             segment.finish_times();
-            if let Some(indexes) = &segment.indexes {
+            if let Some(unsaved) = segment.unsaved() {
                 // Not written, they stay in memory: a full disk must not keep a log from opening.
-                if let Err(error) =
-                    indexes::save(&self.dir, segment.base, indexes, 0, 0, true).await
-                {
-                    tracing::warn!(log = %self.name, segment = segment.base,
-                        "index not written: {error}");
+                match indexes::save(&self.dir, &unsaved, true).await {
+                    Ok(()) => {
+                        segment.saved = unsaved.total();
+                        segment.settle_indexes();
+                    }
+                    Err(error) => tracing::warn!(log = %self.name, segment = segment.base,
+                        "index not written: {error}"),
                 }
                 self.report.indexes_rebuilt += 1;
             }

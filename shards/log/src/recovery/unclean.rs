@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use super::Opening;
 use super::inventory::Inventory;
-use super::walk::{Ending, Start, Trust};
+use super::walk::{Ending, Start, Trust, reaches};
+use crate::checkpoint::Checkpoint;
 use crate::error::LogError;
 use crate::segment::Segment;
 use crate::txn_index;
@@ -13,13 +14,22 @@ impl Opening {
     pub(super) async fn open_unclean(
         &mut self,
         inventory: &Inventory,
-        recovery_point: i64,
+        (recovery_point, checkpoint): (i64, Option<&Checkpoint>),
         whole: bool,
     ) -> Result<VecDeque<Segment>, LogError> {
         let on_disk = &inventory.segments;
         let mut segments = VecDeque::new();
         let Some(oldest) = on_disk.first() else { return Ok(segments) };
-        let from_snapshot = self.load_snapshot(inventory, recovery_point).await?;
+        let usable = checkpoint.filter(|c| on_disk.iter().any(|s| reaches(*s, c)));
+        let mut from_snapshot = None;
+        if let Some(checkpoint) = usable
+            && self.take_producers(inventory, checkpoint).await?
+        {
+            from_snapshot = Some(checkpoint.recovery_point);
+        }
+        if from_snapshot.is_none() {
+            from_snapshot = self.load_snapshot(inventory, recovery_point).await?;
+        }
         let from = recovery_point.min(from_snapshot.unwrap_or(oldest.base)).max(oldest.base);
         let first = on_disk.partition_point(|s| s.base <= from).saturating_sub(1);
         for (i, segment) in on_disk.iter().enumerate() {
@@ -35,9 +45,11 @@ impl Opening {
                 holes: self.config.compact || old,
                 producers_from: from_snapshot.unwrap_or(oldest.base),
             };
-            let start = match i == first {
-                true => self.trusted_start(*segment, from).await?,
-                false => Start::beginning(segment.base),
+            let known = usable.filter(|c| c.recovery_point == from);
+            let start = match self.checkpointed_start(*segment, known).await {
+                Some(start) => start,
+                None if i == first => self.trusted_start(*segment, from).await?,
+                None => Start::beginning(segment.base),
             };
             let (mut read, ending) = self.walk(*segment, start, trust).await?;
             let ending = ending.before(&read, next, trust.holes);

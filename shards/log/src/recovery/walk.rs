@@ -7,11 +7,12 @@ use reactor::{ALIGN, AlignedBuf, File};
 
 use super::Opening;
 use super::inventory::OnDisk;
+use crate::checkpoint::Checkpoint;
 use crate::error::LogError;
 use crate::indexes;
 use crate::scan::{Found, Scanner};
 use crate::segment::{Indexes, Newest, Segment};
-use crate::tail::{BLOCK, Tail, block_floor};
+use crate::tail::{BLOCK, block_floor};
 use crate::txn_index;
 
 /// How a walk through a segment ended.
@@ -36,16 +37,33 @@ pub(super) struct Trust {
 }
 
 /// Where a walk through a segment starts, with what is known of the part before.
-pub(super) struct Start {
+pub(super) struct Start<'c> {
     pub(super) position: u32,
     /// The offset of the batch there, if it must be that one.
     pub(super) expected: Option<i64>,
-    pub(super) indexes: Indexes,
+    before: Before<'c>,
 }
 
-impl Start {
-    pub(super) fn beginning(base: i64) -> Start {
-        Start { position: 0, expected: Some(base), indexes: Indexes::default() }
+/// What is known of the part of a segment before the start of a walk.
+enum Before<'c> {
+    Indexes(Indexes),
+    Checkpoint(&'c Checkpoint),
+}
+
+/// Scans of more bytes than this take turns.
+const LONG_SCAN: u32 = 1 << 20;
+
+impl<'c> Start<'c> {
+    pub(super) fn beginning(base: i64) -> Self {
+        let before = Before::Indexes(Indexes::default());
+        Start { position: 0, expected: Some(base), before }
+    }
+
+    /// At the recovery point.
+    fn after(checkpoint: &'c Checkpoint) -> Self {
+        let before = Before::Checkpoint(checkpoint);
+        let expected = Some(checkpoint.recovery_point);
+        Start { position: checkpoint.end.position, expected, before }
     }
 }
 
@@ -74,13 +92,36 @@ impl Ending {
     }
 }
 
+/// Whether a segment is the one that a checkpoint ends in, and goes at least as far.
+pub(super) fn reaches(segment: OnDisk, checkpoint: &Checkpoint) -> bool {
+    segment.base == checkpoint.end.base && segment.size >= checkpoint.end.position
+}
+
 impl Opening {
+    /// The recovery point of a checkpoint, where the segment reaches it and its index files do too.
+    pub(super) async fn checkpointed_start<'c>(
+        &self,
+        segment: OnDisk,
+        checkpoint: Option<&'c Checkpoint>,
+    ) -> Option<Start<'c>> {
+        let checkpoint = checkpoint.filter(|c| reaches(segment, c))?;
+        let entries = checkpoint.end.entries;
+        match indexes::cut(&self.dir, segment.base, entries).await {
+            Ok(true) => Some(Start::after(checkpoint)),
+            Ok(false) => None,
+            Err(error) => {
+                tracing::warn!(log = %self.name, segment = segment.base, "index not cut: {error}");
+                None
+            }
+        }
+    }
+
     /// The last index entry for batches below `limit`, if the files can be trusted that far.
     pub(super) async fn trusted_start(
         &self,
         segment: OnDisk,
         limit: i64,
-    ) -> Result<Start, LogError> {
+    ) -> Result<Start<'static>, LogError> {
         let beginning = Start::beginning(segment.base);
         let read = indexes::read(&self.dir, segment.base, segment.size, i64::MAX).await;
         let read = read.map_err(|error| self.fail("reading an index", error))?;
@@ -106,7 +147,7 @@ impl Opening {
             Found::Batch(header, position)
                 if header.last_offset() - segment.base == i64::from(entry.offset) =>
             {
-                Ok(Start { position, expected: None, indexes })
+                Ok(Start { position, expected: None, before: Before::Indexes(indexes) })
             }
             _ => {
                 tracing::warn!(log = %self.name, segment = segment.base,
@@ -120,22 +161,32 @@ impl Opening {
     pub(super) async fn walk(
         &mut self,
         on_disk: OnDisk,
-        start: Start,
+        start: Start<'_>,
         trust: Trust,
     ) -> Result<(Segment, Ending), LogError> {
         let file = self.open_file(on_disk.base, false).await?;
         let mut segment = Segment::new(on_disk.base, self.now_ms, 0);
-        if let Some(entry) = start.indexes.times.last() {
-            let offset = segment.base + i64::from(entry.offset);
-            segment.newest = Some(Newest { timestamp: entry.timestamp, offset });
+        match start.before {
+            Before::Checkpoint(checkpoint) => segment.resume(checkpoint),
+            Before::Indexes(indexes) => {
+                if let Some(entry) = indexes.times.last() {
+                    let offset = segment.base + i64::from(entry.offset);
+                    segment.newest = Some(Newest { timestamp: entry.timestamp, offset });
+                }
+                segment.indexes = Some(Rc::new(indexes));
+                if start.position > 0 {
+                    segment.first_timestamp = self.first_timestamp(&file, on_disk.size).await?;
+                }
+            }
         }
-        segment.indexes = Some(Rc::new(start.indexes));
-        if start.position > 0 {
-            segment.first_timestamp = self.first_timestamp(&file, on_disk.size).await?;
-        }
+        let _turn = match trust.verify && on_disk.size - start.position > LONG_SCAN {
+            true => Some(self.scan_turn().await?),
+            false => None,
+        };
         let mut scanner = Scanner::new(file.clone(), start.position, on_disk.size);
         let mut expected = start.expected;
         let ending = loop {
+            self.check_wanted()?;
             let found = scanner.next(trust.verify).await;
             let found = found.map_err(|error| self.fail("reading a segment", error))?;
             let (header, position) = match found {
@@ -154,6 +205,9 @@ impl Opening {
             segment.note_batch(&header, position, self.config.index_interval_bytes);
             segment.size = position + header.size_in_bytes() as u32;
             expected = Some(header.next_offset());
+            if trust.verify {
+                self.shared.note_scanned(header.size_in_bytes() as u64);
+            }
             if base >= trust.producers_from {
                 let ended = scanner.replay_producer(&header, position, &mut self.producers).await;
                 let ended = ended.map_err(|error| self.fail("reading a segment", error))?;
@@ -165,13 +219,8 @@ impl Opening {
         };
         self.report.bytes_scanned += u64::from(segment.size.max(start.position) - start.position);
         let size = segment.size.max(start.position);
-        segment.size = size;
-        segment.written = size;
-        segment.visible = size;
-        segment.synced = size;
-        segment.prepared_end = size;
-        segment.exists = true;
-        segment.tail = Tail::after(size, self.last_block(&file, size).await?);
+        let seed = self.last_block(&file, size).await?;
+        segment.close_at(size, seed);
         segment.file = Some(file);
         Ok((segment, ending))
     }
