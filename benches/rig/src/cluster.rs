@@ -4,6 +4,7 @@
 //! with fewer nodes than wanted connections gets several lanes to the same node, so that both
 //! brokers are loaded over as many connections.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use wire::Uuid;
 use wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use wire::messages::delete_topics_request::DeleteTopicState;
 use wire::messages::metadata_request::MetadataRequestTopic;
+use wire::messages::metadata_response::MetadataResponseTopic;
 use wire::messages::{
     CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
     MetadataRequest, MetadataResponse,
@@ -20,9 +22,9 @@ use crate::connection::Connection;
 use crate::error::{Error, Result};
 
 const METADATA_VERSION: i16 = 12;
-const CREATE_VERSION: i16 = 7;
-const DELETE_VERSION: i16 = 6;
-const ADMIN_TIMEOUT_MS: i32 = 30_000;
+pub const CREATE_VERSION: i16 = 7;
+pub const DELETE_VERSION: i16 = 6;
+pub const ADMIN_TIMEOUT_MS: i32 = 30_000;
 const LEADERS_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -109,9 +111,21 @@ pub fn delete(at: SocketAddr, topic: &Topic) -> Result<()> {
 /// # Errors
 /// `Refused` if the topic is not known, `NoLeader` if a partition has none.
 pub fn look_up(at: SocketAddr, name: &str) -> Result<Topic> {
-    let asked = MetadataRequestTopic { topic_id: Uuid::ZERO, name: Some(name.into()) };
+    let topics = look_up_all(at, &[name.to_owned()])?;
+    topics.into_iter().next().ok_or_else(|| Error::NoLeader(name.to_owned()))
+}
+
+/// Several topics at once, in the order asked for.
+///
+/// # Errors
+/// As `look_up`, for any of them.
+pub fn look_up_all(at: SocketAddr, names: &[String]) -> Result<Vec<Topic>> {
+    let asked = names.iter().map(|name| MetadataRequestTopic {
+        topic_id: Uuid::ZERO,
+        name: Some(name.as_str().into()),
+    });
     let request = MetadataRequest {
-        topics: Some(vec![asked].into()),
+        topics: Some(asked.collect::<Vec<_>>().into()),
         allow_auto_topic_creation: false,
         ..MetadataRequest::default()
     };
@@ -121,18 +135,29 @@ pub fn look_up(at: SocketAddr, name: &str) -> Result<Topic> {
     for broker in &answer.brokers {
         nodes.push((broker.node_id, address(&broker.host, broker.port)?));
     }
-    let topic = answer.topics.first().ok_or_else(|| Error::NoLeader(name.to_owned()))?;
-    Error::check(|| format!("look up topic {name}"), topic.error_code)?;
+    let mut found = HashMap::with_capacity(names.len());
+    for topic in &answer.topics {
+        let name = topic.name.as_ref().map(ToString::to_string).unwrap_or_default();
+        Error::check(|| format!("look up topic {name}"), topic.error_code)?;
+        let leaders = leaders(&topic, &nodes).ok_or_else(|| Error::NoLeader(name.clone()))?;
+        found.insert(name.clone(), Topic { name, id: topic.topic_id, leaders });
+    }
+    let take = |name: &String| found.remove(name).ok_or_else(|| Error::NoLeader(name.clone()));
+    names.iter().map(take).collect()
+}
+
+/// By partition index; `None` if one has no leader.
+fn leaders(
+    topic: &MetadataResponseTopic<'_>,
+    nodes: &[(i32, SocketAddr)],
+) -> Option<Vec<SocketAddr>> {
     let mut leaders = Vec::new();
     for partition in &topic.partitions {
-        let leader = nodes.iter().find(|(node, _)| *node == partition.leader_id);
-        let leader = leader.map(|(_, address)| *address);
-        leaders.push((partition.partition_index, leader));
+        let leader = nodes.iter().find(|(node, _)| *node == partition.leader_id)?;
+        leaders.push((partition.partition_index, leader.1));
     }
     leaders.sort_by_key(|(index, _)| *index);
-    let leaders: Option<Vec<_>> = leaders.into_iter().map(|(_, leader)| leader).collect();
-    let leaders = leaders.ok_or_else(|| Error::NoLeader(name.to_owned()))?;
-    Ok(Topic { name: name.to_owned(), id: topic.topic_id, leaders })
+    Some(leaders.into_iter().map(|(_, leader)| leader).collect())
 }
 
 fn address(host: &str, port: i32) -> Result<SocketAddr> {

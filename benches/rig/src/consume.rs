@@ -17,13 +17,13 @@ use crate::connection::{Connection, body_of};
 use crate::error::{Error, Result};
 use crate::sample::{Mark, Progress, Sample, Windows, measure};
 
-const FETCH_VERSION: i16 = 17;
+pub const FETCH_VERSION: i16 = 17;
 /// A consumer's defaults: fetch.max.bytes, max.partition.fetch.bytes, fetch.max.wait.ms.
 const MAX_BYTES: i32 = 50 << 20;
 const PARTITION_MAX_BYTES: i32 = 1 << 20;
-const MAX_WAIT_MS: i32 = 500;
+pub const MAX_WAIT_MS: i32 = 500;
 /// An answer to a fetch outside any fetch session.
-const NO_SESSION_EPOCH: i32 = -1;
+pub const NO_SESSION_EPOCH: i32 = -1;
 const ONCE_WITHIN: Duration = Duration::from_secs(120);
 const READABLE_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -107,7 +107,7 @@ fn join(lanes: Vec<LaneThread<'_>>) -> Result<()> {
 }
 
 /// One lane at work.
-struct Reading<'a> {
+pub struct Reading<'a> {
     load: &'a Load<'a>,
     connection: Connection,
     /// Partition and the next offset to read.
@@ -115,7 +115,7 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn open(load: &'a Load<'a>, lane: &Lane) -> Result<Self> {
+    pub fn open(load: &'a Load<'a>, lane: &Lane) -> Result<Self> {
         let positions = lane.partitions.iter().map(|&partition| (partition, 0)).collect();
         Ok(Reading { load, connection: Connection::open(lane.leader)?, positions })
     }
@@ -127,7 +127,7 @@ impl<'a> Reading<'a> {
                 if !again {
                     return Ok(());
                 }
-                self.positions.iter_mut().for_each(|(_, next)| *next = 0);
+                self.rewind();
             }
             let records = self.fetch(MAX_WAIT_MS)?;
             progress.add(records, records * self.load.record_bytes);
@@ -140,12 +140,21 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    fn at_end(&self) -> bool {
+    pub fn at_end(&self) -> bool {
         self.positions.iter().all(|&(_, next)| next >= self.load.records_a_partition)
     }
 
+    pub fn rewind(&mut self) {
+        self.positions.iter_mut().for_each(|(_, next)| *next = 0);
+    }
+
     /// One request for the partitions that are not at their end; gives the records that came.
-    fn fetch(&mut self, max_wait_ms: i32) -> Result<u64> {
+    pub fn fetch(&mut self, max_wait_ms: i32) -> Result<u64> {
+        self.fetch_each(max_wait_ms, &mut |_, _| ())
+    }
+
+    /// The same, and tells the partition and base offset of each batch.
+    pub fn fetch_each(&mut self, max_wait_ms: i32, each: &mut dyn FnMut(i32, i64)) -> Result<u64> {
         let end = self.load.records_a_partition;
         let open = self.positions.iter().filter(|(_, next)| *next < end);
         let partitions: Vec<_> = open.map(|&(partition, next)| wanted(partition, next)).collect();
@@ -165,7 +174,7 @@ impl<'a> Reading<'a> {
         let sent = self.connection.send(&request, FETCH_VERSION)?;
         let frame = self.connection.receive()?;
         let body = body_of(frame, ApiKey::Fetch, FETCH_VERSION, sent)?;
-        take(body, &mut self.positions)
+        take(body, &mut self.positions, each)
     }
 }
 
@@ -179,7 +188,7 @@ fn wanted(partition: i32, fetch_offset: i64) -> FetchPartition {
 }
 
 /// Moves the positions behind what an answer holds.
-fn take(body: &[u8], positions: &mut [(i32, i64)]) -> Result<u64> {
+fn take(body: &[u8], positions: &mut [(i32, i64)], each: &mut dyn FnMut(i32, i64)) -> Result<u64> {
     let answer = FetchResponse::decode(&mut Reader::new(body), FETCH_VERSION)?;
     Error::check(|| "fetch".to_owned(), answer.error_code)?;
     let (mut records, mut check) = (0, true);
@@ -195,7 +204,7 @@ fn take(body: &[u8], positions: &mut [(i32, i64)]) -> Result<u64> {
             if check && !bytes.is_empty() {
                 check = !check_first(bytes)?;
             }
-            records += advance(bytes, next)?;
+            records += advance(bytes, next, |base| each(index, base))?;
         }
     }
     Ok(records)
@@ -211,7 +220,7 @@ fn check_first(bytes: &[u8]) -> Result<bool> {
 }
 
 /// Goes from header to header; the last batch may be cut.
-fn advance(mut bytes: &[u8], next: &mut i64) -> Result<u64> {
+fn advance(mut bytes: &[u8], next: &mut i64, mut each: impl FnMut(i64)) -> Result<u64> {
     let mut records = 0;
     while let Ok(header) = BatchHeader::parse(bytes) {
         let Some(rest) = bytes.get(header.size_in_bytes()..) else { break };
@@ -219,6 +228,7 @@ fn advance(mut bytes: &[u8], next: &mut i64) -> Result<u64> {
             let (base, due) = (header.base_offset, *next);
             return Err(Error::Batch(format!("a batch at offset {base} where {due} was due")));
         }
+        each(header.base_offset);
         *next = header.next_offset();
         records += u64::try_from(header.record_count).unwrap_or(0);
         bytes = rest;
@@ -246,15 +256,15 @@ mod tests {
     fn whole_batches_count_and_a_cut_one_does_not() {
         let mut bytes = [batch(10, 3), batch(13, 2), batch(15, 4)].concat();
         bytes.truncate(bytes.len() - 1);
-        let mut next = 10;
-        assert_eq!(advance(&bytes, &mut next).unwrap(), 5);
-        assert_eq!(next, 15);
+        let (mut next, mut bases) = (10, Vec::new());
+        assert_eq!(advance(&bytes, &mut next, |base| bases.push(base)).unwrap(), 5);
+        assert_eq!((next, bases), (15, vec![10, 13]));
     }
 
     #[test]
     fn a_gap_is_an_error() {
         let bytes = [batch(0, 3), batch(4, 1)].concat();
-        assert!(matches!(advance(&bytes, &mut 0), Err(Error::Batch(_))));
+        assert!(matches!(advance(&bytes, &mut 0, |_| ()), Err(Error::Batch(_))));
     }
 
     #[test]

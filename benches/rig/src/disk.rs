@@ -22,7 +22,7 @@ const SMALL_BYTES: usize = 4 << 10;
 const WRITERS: u64 = 4;
 /// Each writer goes round in a region of its own.
 const REGION_BYTES: u64 = 256 << 20;
-const FILES_MAX: usize = 10_000;
+const FILES_MAX: usize = 5_000;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Ceiling {
@@ -112,27 +112,56 @@ pub fn drain() -> f64 {
 /// Takes every file under `folder` out of the page cache.
 pub fn forget_cached(folder: &Path) -> Result<()> {
     rustix::fs::sync();
-    let mut folders = vec![folder.to_path_buf()];
-    let mut seen = 0;
-    while let Some(folder) = folders.pop() {
-        let io = || Error::io(format!("read folder {}", folder.display()));
-        for entry in std::fs::read_dir(&folder).map_err(io())? {
-            let entry = entry.map_err(io())?;
-            seen += 1;
-            if seen > FILES_MAX {
-                return Err(Error::Usage(format!("over {FILES_MAX} files to drop from cache")));
+    Files::under(folder, |_| true)?.forget();
+    Ok(())
+}
+
+/// Files held open so that they can be taken out of the page cache again and again.
+#[derive(Debug)]
+pub struct Files(Vec<File>);
+
+impl Files {
+    /// Those under the folders in `folder` whose names are wanted, and those in `folder` itself.
+    pub fn under(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Self> {
+        let mut folders = vec![folder.to_path_buf()];
+        let mut files = Vec::new();
+        while let Some(folder) = folders.pop() {
+            let io = || Error::io(format!("read folder {}", folder.display()));
+            for entry in std::fs::read_dir(&folder).map_err(io())? {
+                let entry = entry.map_err(io())?;
+                let path = entry.path();
+                if entry.file_type().map_err(io())?.is_dir() {
+                    if wanted(&entry.file_name().to_string_lossy()) {
+                        folders.push(path);
+                    }
+                    continue;
+                }
+                if files.len() == FILES_MAX {
+                    return Err(Error::Usage(format!("over {FILES_MAX} files to drop from cache")));
+                }
+                let open = File::open(&path);
+                files.push(open.map_err(Error::io(format!("open {}", path.display())))?);
             }
-            let path = entry.path();
-            if entry.file_type().map_err(io())?.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let open = File::open(&path).map_err(Error::io(format!("open {}", path.display())))?;
+        }
+        Ok(Files(files))
+    }
+
+    /// What is not written yet stays.
+    pub fn forget(&self) {
+        for file in &self.0 {
             // Advice only: a kernel that does not follow it is seen in the figures.
-            let _ = fadvise(&open, 0, None, Advice::DontNeed);
+            let _ = fadvise(file, 0, None, Advice::DontNeed);
         }
     }
-    Ok(())
+}
+
+/// Bytes that anyone may still write to the file system of `folder`.
+pub fn free_bytes(folder: &Path) -> Result<u64> {
+    let free = rustix::fs::statvfs(folder).map_err(|error| Error::Io {
+        what: format!("look at the file system of {}", folder.display()),
+        source: error.into(),
+    })?;
+    Ok(free.f_bavail * free.f_frsize)
 }
 
 #[cfg(test)]

@@ -33,6 +33,10 @@ pub enum Error {
     TooLate { what: String, within: Duration, last: String },
     #[error("{requests} requests are unanswered: the broker does not keep up with the rate")]
     FallsBehind { requests: u64 },
+    #[error(
+        "partition {partition} ends at offset {end} where {due} was due: the broker lost records"
+    )]
+    Lost { partition: i32, end: i64, due: i64 },
     #[error("{0} has no leader yet")]
     NoLeader(String),
     #[error("{0} does not read as expected")]

@@ -2,12 +2,13 @@
 //!
 //! A request's latency runs from the moment at which it was due, not from when it left, so a broker
 //! that stalls is charged for every request that had to wait (no coordinated omission). On each
-//! connection one thread sends and one receives; the moments due are computed, never stored.
+//! connection one thread sends and one receives; the moments due are computed, never stored. A third
+//! thread may follow what they write (`tail.rs`).
 
 use std::io::IoSlice;
 use std::net::TcpStream;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use crate::connection::{Connection, send_slices};
 use crate::error::{Error, Result};
 use crate::payload::{Batch, Envelope};
 use crate::produce::accepted;
+use crate::tail;
 
 /// More than this on the way on one connection means that the broker does not sustain the rate.
 const UNANSWERED_MAX: u64 = 2_000;
@@ -28,6 +30,7 @@ const TIMER_SLACK: Option<NonZeroU64> = NonZeroU64::new(1);
 
 #[derive(Debug)]
 pub struct Load<'a> {
+    /// New, if the tail is followed.
     pub topic: &'a Topic,
     pub batch: &'a Batch,
     pub connections: usize,
@@ -37,23 +40,45 @@ pub struct Load<'a> {
     pub length: Duration,
 }
 
-/// Microseconds, of the requests that were due after the warm-up.
+/// In microseconds, of the requests that were due after the warm-up.
+#[derive(Debug)]
+pub struct Latencies {
+    /// From the moment due to the acknowledgement.
+    pub produced: Histogram<u64>,
+    /// From the moment due to the arrival at a consumer that follows the topic's end.
+    pub fetched: Histogram<u64>,
+}
+
 pub fn run(load: &Load<'_>) -> Result<Histogram<u64>> {
+    run_lanes(load, false).map(|latencies| latencies.produced)
+}
+
+/// With one consumer beside each producing connection, which follows the same partitions.
+pub fn run_followed(load: &Load<'_>) -> Result<Latencies> {
+    run_lanes(load, true)
+}
+
+fn run_lanes(load: &Load<'_>, followed: bool) -> Result<Latencies> {
     let lanes = load.topic.lanes(load.connections);
     let pace = Pace::new(load, lanes.len());
-    let mut all = new_histogram()?;
-    let outcomes: Vec<Result<Histogram<u64>>> = thread::scope(|scope| {
-        let start = |(number, lane)| scope.spawn(move || run_lane(load, lane, &pace, number));
-        let threads: Vec<_> = lanes.iter().enumerate().map(|(n, l)| start((n, l))).collect();
-        let end = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
+    let mut all = Latencies { produced: new_histogram()?, fetched: new_histogram()? };
+    let outcomes: Vec<Result<Latencies>> = thread::scope(|scope| {
+        let start =
+            |(number, lane)| scope.spawn(move || run_lane(load, lane, &pace, number, followed));
+        let threads: Vec<_> = lanes.iter().enumerate().map(start).collect();
         threads.into_iter().map(end).collect()
     });
-    for histogram in outcomes {
-        all.add(histogram?).map_err(|error| Error::Unreadable(error.to_string()))?;
+    for lane in outcomes {
+        let lane = lane?;
+        let unreadable = |error: hdrhistogram::AdditionError| Error::Unreadable(error.to_string());
+        all.produced.add(lane.produced).map_err(unreadable)?;
+        all.fetched.add(lane.fetched).map_err(unreadable)?;
     }
     Ok(all)
+}
+
+fn end<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 pub fn new_histogram() -> Result<Histogram<u64>> {
@@ -63,7 +88,7 @@ pub fn new_histogram() -> Result<Histogram<u64>> {
 
 /// When each request is due: connections take turns, evenly spaced.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+pub struct Pace {
     start: Instant,
     /// Between two requests of one connection.
     interval: Duration,
@@ -71,7 +96,7 @@ struct Pace {
     shift: Duration,
     warmup: u64,
     /// Requests of one connection, warm-up included.
-    count: u64,
+    pub count: u64,
 }
 
 impl Pace {
@@ -95,22 +120,57 @@ impl Pace {
             self.interval.as_nanos() as u64 * request + self.shift.as_nanos() as u64 * lane as u64;
         self.start + Duration::from_nanos(nanos)
     }
+
+    /// That a request is done now, unless it belongs to the warm-up.
+    pub fn record(&self, lane: usize, request: u64, histogram: &mut Histogram<u64>) {
+        if request >= self.warmup {
+            let late = Instant::now().saturating_duration_since(self.due(lane, request));
+            histogram.saturating_record(late.as_micros() as u64);
+        }
+    }
 }
 
-fn run_lane(load: &Load<'_>, lane: &Lane, pace: &Pace, number: usize) -> Result<Histogram<u64>> {
+/// What the threads of one lane tell each other.
+#[derive(Debug, Default)]
+pub struct Shared {
+    answered: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl Shared {
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// An error ends all of a lane's threads; it is the one worth telling.
+    fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
+        if outcome.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        outcome
+    }
+}
+
+fn run_lane(
+    load: &Load<'_>,
+    lane: &Lane,
+    pace: &Pace,
+    number: usize,
+    followed: bool,
+) -> Result<Latencies> {
     let envelope = |&partition| Envelope::build(load.topic, partition, load.batch);
     let envelopes: Vec<_> = lane.partitions.iter().map(envelope).collect::<Result<_>>()?;
     let (sender, receiver) = Connection::open(lane.leader)?.split()?;
-    let answered = AtomicU64::new(0);
+    let shared = Shared::default();
     thread::scope(|scope| {
-        let sending = scope.spawn(|| send(sender, envelopes, load.batch, pace, number, &answered));
-        let received = receive(receiver, pace, number, &answered);
-        if received.is_err() {
-            // Lets the sender see it: it goes by the answers.
-            answered.store(u64::MAX, Ordering::Relaxed);
-        }
-        let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        sent.and(received)
+        let sending = scope
+            .spawn(|| shared.watch(send(sender, envelopes, load.batch, pace, number, &shared)));
+        let following = followed
+            .then(|| scope.spawn(|| shared.watch(tail::follow(load, lane, pace, number, &shared))));
+        let produced = shared.watch(receive(receiver, pace, number, &shared));
+        end(sending)?;
+        let fetched = following.map_or_else(new_histogram, end)?;
+        Ok(Latencies { produced: produced?, fetched })
     })
 }
 
@@ -120,19 +180,16 @@ fn send(
     batch: &Batch,
     pace: &Pace,
     lane: usize,
-    answered: &AtomicU64,
+    shared: &Shared,
 ) -> Result<()> {
     // Only accuracy is lost without it.
     let _ = rustix::thread::set_current_timer_slack(TIMER_SLACK);
     let width = envelopes.len().max(1) as u64;
     for request in 0..pace.count {
         thread::sleep(pace.due(lane, request).saturating_duration_since(Instant::now()));
-        let done = answered.load(Ordering::Relaxed);
-        if done == u64::MAX {
-            return Ok(());
-        }
-        let outcome = if request - done > UNANSWERED_MAX {
-            Err(Error::FallsBehind { requests: request - done })
+        let unanswered = request.saturating_sub(shared.answered.load(Ordering::Relaxed));
+        let outcome = if unanswered > UNANSWERED_MAX {
+            Err(Error::FallsBehind { requests: unanswered })
         } else {
             let turn = (request % width) as usize;
             match envelopes.get_mut(turn) {
@@ -140,7 +197,7 @@ fn send(
                 None => Ok(()),
             }
         };
-        if outcome.is_err() {
+        if outcome.is_err() || shared.failed() {
             // Ends the receiver's wait.
             let _ = stream.shutdown(std::net::Shutdown::Both);
             return outcome;
@@ -158,16 +215,13 @@ fn receive(
     mut connection: Connection,
     pace: &Pace,
     lane: usize,
-    answered: &AtomicU64,
+    shared: &Shared,
 ) -> Result<Histogram<u64>> {
     let mut histogram = new_histogram()?;
     for request in 0..pace.count {
         accepted(connection.receive()?, correlation_id(request))?;
-        let late = Instant::now().saturating_duration_since(pace.due(lane, request));
-        answered.store(request + 1, Ordering::Relaxed);
-        if request >= pace.warmup {
-            histogram.saturating_record(late.as_micros() as u64);
-        }
+        shared.answered.store(request + 1, Ordering::Relaxed);
+        pace.record(lane, request, &mut histogram);
     }
     Ok(histogram)
 }

@@ -5,14 +5,18 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
+mod backfill;
 mod cluster;
+mod compare;
 mod connection;
 mod consume;
 mod disk;
 mod error;
+mod expected;
 mod first;
 mod latency;
-mod leg;
+mod legs;
 mod payload;
 mod procfs;
 mod produce;
@@ -20,26 +24,19 @@ mod report;
 mod results;
 mod sample;
 mod scale;
+mod sweep;
+mod tail;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use corelane_tests::{Target, repository};
 
-use crate::error::{Error, Result};
-use crate::leg::Leg;
+use crate::compare::CompareArgs;
+use crate::error::Result;
 use crate::payload::Batch;
-use crate::report::Conditions;
-use crate::results::Results;
 use crate::sample::{Sample, Windows};
-use crate::scale::Scale;
-
-/// Both brokers first and last once, so that a drift of the machine hits both.
-const LEGS: [Target; 4] =
-    [Target::ApacheKafka, Target::Corelane, Target::Corelane, Target::ApacheKafka];
 
 /// Load for a Kafka broker, and the comparison of Corelane with Apache Kafka.
 ///
@@ -57,16 +54,6 @@ enum Step {
     Compare(CompareArgs),
     /// Put one load on a broker that already runs, for instance under a profiler
     Load(LoadArgs),
-}
-
-#[derive(Args)]
-struct CompareArgs {
-    /// A short run for a first look
-    #[arg(long)]
-    quick: bool,
-    /// Where the results go [default: benches/results/<date>-<commit>]
-    #[arg(long)]
-    out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -111,7 +98,7 @@ struct LoadArgs {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Step::Compare(args) => compare(&args),
+        Step::Compare(args) => compare::run(&args),
         Step::Load(args) => put_load(&args),
     };
     match outcome {
@@ -121,63 +108,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn compare(args: &CompareArgs) -> Result<()> {
-    let scale = if args.quick { Scale::quick() } else { Scale::full() };
-    let mut conditions = conditions(&scale)?;
-    let mut results = Results::default();
-    for target in LEGS {
-        let before = procfs::load_average();
-        Leg { target, scale: &scale, results: &mut results }.run()?;
-        conditions.legs.push((target.name(), before, procfs::load_average()));
-    }
-    let table = report::table(&results, &conditions, &scale);
-    let json = report::json(&results, &conditions, &scale);
-    let out = args.out.clone().unwrap_or_else(|| default_folder(&conditions));
-    std::fs::create_dir_all(&out).map_err(Error::io(format!("create {}", out.display())))?;
-    write(&out.join("table.md"), &table)?;
-    write(&out.join("report.json"), &format!("{json:#}\n"))?;
-    println!("{table}");
-    eprintln!("written to {}", out.display());
-    Ok(())
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))
-}
-
-fn default_folder(conditions: &Conditions) -> PathBuf {
-    let name = format!("{}-{}", conditions.date, conditions.commit);
-    repository::root().join("benches/results").join(name)
-}
-
-fn conditions(scale: &Scale) -> Result<Conditions> {
-    let folder = repository::temporary_folder("disk-")?;
-    eprintln!("probing the disk");
-    disk::drain();
-    let ceiling = disk::measure(folder.path(), scale.disk_probe)?;
-    let commit = say(Command::new("git").current_dir(repository::root()).args([
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=10",
-        "--exclude=*",
-    ]))?;
-    Ok(Conditions {
-        date: say(Command::new("date").args(["-u", "+%Y-%m-%d"]))?,
-        commit,
-        machine: procfs::machine(folder.path())?,
-        java: say(Command::new("java").args(["--version"]))?,
-        ceiling,
-        legs: Vec::new(),
-    })
-}
-
-/// The first line that a command prints.
-fn say(command: &mut Command) -> Result<String> {
-    let text = repository::run_quietly(command)?;
-    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 fn put_load(args: &LoadArgs) -> Result<()> {

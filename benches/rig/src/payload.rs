@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 
 pub const PRODUCE_VERSION: i16 = 13;
 /// acks=all.
-const ACKS: i16 = -1;
-const TIMEOUT_MS: i32 = 30_000;
+pub const ACKS: i16 = -1;
+pub const TIMEOUT_MS: i32 = 30_000;
 /// Size, api key, version.
 const CORRELATION_AT: usize = SIZE_BYTES + 4;
 /// Lengths, offset and timestamp around a value; an upper bound.

@@ -66,6 +66,36 @@ fn kibibytes(text: &str, key: &str) -> Option<f64> {
     Some(count * 1024.0)
 }
 
+/// Bytes that a process has read so far, whether from the page cache or past it: the larger of what
+/// its read calls gave and what the device gave, since neither counter knows all.
+pub fn bytes_read(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/io");
+    parse_bytes_read(&read(&path)?).ok_or(Error::Unreadable(path))
+}
+
+fn parse_bytes_read(text: &str) -> Option<f64> {
+    let field = |key: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+        value.trim().parse::<f64>().ok()
+    };
+    Some(field("rchar:")?.max(field("read_bytes:")?))
+}
+
+/// Descriptors that a process has open.
+pub fn open_files(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/fd");
+    let entries = std::fs::read_dir(&path).map_err(Error::io(format!("read {path}")))?;
+    Ok(entries.count() as f64)
+}
+
+/// What a process may have open, and how many mappings: the limits that brokers inherit.
+pub fn limits() -> String {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let files = files.map_or("unlimited".to_owned(), |count| count.to_string());
+    let mappings = read("/proc/sys/vm/max_map_count").unwrap_or_default();
+    format!("{files} open files, {} mappings", mappings.trim())
+}
+
 /// The machine, in words, for a report.
 #[derive(Debug)]
 pub struct Machine {
@@ -142,6 +172,14 @@ mod tests {
     }
 
     #[test]
+    fn reads_past_the_page_cache_count_as_well() {
+        let text = |calls, device| format!("rchar: {calls}\nwchar: 1\nread_bytes: {device}\n");
+        assert_eq!(parse_bytes_read(&text(10, 4096)), Some(4096.0));
+        assert_eq!(parse_bytes_read(&text(9000, 4096)), Some(9000.0));
+        assert_eq!(parse_bytes_read("rchar: 1\n"), None);
+    }
+
+    #[test]
     fn the_nearest_mount_is_the_file_system() {
         let mounts = "1 0 0:1 / / rw,relatime - ext4 /dev/vda rw,discard\n\
                       2 1 0:2 / /data rw - xfs /dev/vdb rw,noatime\n\
@@ -158,6 +196,8 @@ mod tests {
         assert!(memory.now > 0.0 && memory.peak >= memory.now);
         assert!(cpu_seconds(std::process::id()).unwrap() >= 0.0);
         assert!(machine_cpu_seconds().unwrap() > 0.0);
+        assert!(open_files(std::process::id()).unwrap() > 0.0);
+        assert!(bytes_read(std::process::id()).unwrap() > 0.0);
         assert!(machine(Path::new("/")).unwrap().memory_bytes > 0.0);
     }
 }

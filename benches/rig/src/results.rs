@@ -11,6 +11,9 @@ pub enum Section {
     Synced,
     Consume,
     Latency,
+    Restart,
+    Backfill,
+    Partitions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +42,12 @@ pub const OTHER_CORES: Measure = measure("cores busy elsewhere", Better::Neither
 pub const DRAIN: Measure = measure("sync afterwards, s", Better::Neither);
 pub const SECONDS: Measure = measure("s", Better::Lower);
 pub const MEBIBYTES: Measure = measure("MiB", Better::Lower);
+pub const MEGABYTES_READ: Measure = measure("MB/s read", Better::Higher);
+pub const KIBIBYTES: Measure = measure("KiB", Better::Lower);
+/// Nothing to be better at: some scan, some look only.
+pub const READ: Measure = measure("MiB read until then", Better::Neither);
+pub const SCANNED: Measure = measure("MiB scanned, says its log", Better::Neither);
+pub const COUNT: Measure = measure("number", Better::Lower);
 pub const P50: Measure = measure("p50 ms", Better::Lower);
 pub const P99: Measure = measure("p99 ms", Better::Lower);
 pub const P999: Measure = measure("p99.9 ms", Better::Lower);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::legs::restart::Held;
 use crate::sample::Windows;
 
 /// Connections of every load, and requests on the way on each: a producer's default of five.
@@ -9,6 +10,7 @@ pub const CONNECTIONS: usize = 2;
 pub const IN_FLIGHT: usize = 5;
 /// Partitions of the topics with many.
 pub const MANY: i32 = 12;
+pub const BACKFILL_READERS: i32 = 4;
 const KIB: usize = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -69,6 +71,21 @@ pub struct Scale {
     pub latency_length: Duration,
     pub latency_per_second: f64,
     pub disk_probe: Duration,
+    /// Measured by every leg, and those that only one leg of each broker measures.
+    pub held: Vec<Held>,
+    pub held_once: Vec<Held>,
+    /// Kafka's heap and Corelane's `--memory` beside backfill readers, as both write it.
+    pub backfill_memory: &'static str,
+    /// Four times as much and some more.
+    pub backfill_bytes: u64,
+    /// Of one reader that does not go as fast as it can.
+    pub backfill_rate: f64,
+    pub backfill_length: Duration,
+    pub many_partitions: i32,
+    pub many_per_second: f64,
+    pub many_length: Duration,
+    /// Whether each part is measured once more by both brokers, the other way round.
+    pub twice: bool,
 }
 
 impl Scale {
@@ -100,6 +117,21 @@ impl Scale {
             latency_length: s(15),
             latency_per_second: 400.0,
             disk_probe: s(3),
+            held: vec![
+                Held::Mebibytes(10 << 10),
+                Held::Partitions(10_000),
+                Held::Mebibytes(1 << 10),
+                Held::Partitions(1_000),
+            ],
+            held_once: vec![Held::Mebibytes(20 << 10)],
+            backfill_memory: "512M",
+            backfill_bytes: 2304 * MIB,
+            backfill_rate: 100e6,
+            backfill_length: s(12),
+            many_partitions: 10_000,
+            many_per_second: 1000.0,
+            many_length: s(15),
+            twice: true,
         }
     }
 
@@ -124,6 +156,14 @@ impl Scale {
             latency_warmup: s(1),
             latency_length: s(5),
             disk_probe: s(1),
+            held: vec![Held::Mebibytes(256), Held::Partitions(200)],
+            held_once: Vec::new(),
+            backfill_memory: "256M",
+            backfill_bytes: 1100 * MIB,
+            backfill_length: s(3),
+            many_partitions: 200,
+            many_length: s(3),
+            twice: false,
             ..Self::full()
         }
     }

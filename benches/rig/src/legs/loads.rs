@@ -1,71 +1,24 @@
-//! One leg of a run: one broker, from its first start on an empty directory to its end.
+//! Starts, produce, consume, latency, recovery of a small log: the loads that a run has by default.
 //!
-//! Both brokers go through the same steps in the same order. Before each load everything written so
-//! far is on the device; after it the topic is deleted.
+//! Before each load everything written so far is on the device; after it the topic is deleted.
 
 use std::thread;
 use std::time::Duration;
 
-use corelane_tests::{Broker, BrokerOptions, Target};
+use corelane_tests::Broker;
 
+use super::{Leg, MEBIBYTE, MEMORY, create, delete, on_new_broker, pid};
 use crate::cluster::{self, Topic};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::payload::Batch;
-use crate::results::{
-    DRAIN, MAX, MEBIBYTES, OTHER_CORES, P50, P99, P999, Results, SECONDS, Section,
-};
+use crate::results::{DRAIN, MEBIBYTES, OTHER_CORES, SECONDS, Section};
 use crate::sample::{Mark, Progress, Windows};
 use crate::scale::{CONNECTIONS, IN_FLIGHT, MANY, Scale, Workload};
 use crate::{consume, disk, first, latency, procfs, produce};
 
-/// As Kafka's own start script has them by default.
-pub const KAFKA_JAVA: [&str; 8] = [
-    "-Xms1G",
-    "-Xmx1G",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-Djava.awt.headless=true",
-];
-/// As much as the other's heap.
-pub const CORELANE_MEMORY: &str = "1G";
-/// So that deleted topics leave the disk between loads; otherwise both keep their defaults.
-pub const SETTINGS: [(&str, &str); 1] = [("log.segment.delete.delay.ms", "1000")];
-/// Deleted files are gone after their delay and some time to do it.
-const DELETED_AFTER: Duration = Duration::from_millis(1500);
-const MEBIBYTE: f64 = 1_048_576.0;
-
-/// A broker's options for every leg.
-pub fn options(target: Target) -> BrokerOptions {
-    let mut options = BrokerOptions::new(target);
-    for (key, value) in SETTINGS {
-        options = options.with(key, value);
-    }
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    options.shards = u16::try_from(cores).unwrap_or(1);
-    options.flags = vec!["--memory".to_owned(), CORELANE_MEMORY.to_owned()];
-    options.java = Some(KAFKA_JAVA.map(str::to_owned).to_vec());
-    options
-}
-
-#[derive(Debug)]
-pub struct Leg<'a> {
-    pub target: Target,
-    pub scale: &'a Scale,
-    pub results: &'a mut Results,
-}
-
 impl Leg<'_> {
-    pub fn run(&mut self) -> Result<()> {
-        disk::drain();
-        let mut broker = Broker::start_new(options(self.target))?;
-        let outcome = self.steps(&mut broker);
-        if outcome.is_err() {
-            eprintln!("the end of {}'s log:\n{}", self.target.name(), broker.log_tail());
-        }
-        outcome
+    pub fn loads(&mut self) -> Result<()> {
+        on_new_broker(self.target, MEMORY, |broker| self.steps(broker))
     }
 
     fn steps(&mut self, broker: &mut Broker) -> Result<()> {
@@ -119,9 +72,7 @@ impl Leg<'_> {
         if w.count > 0 {
             self.add(section, &workload.title(), DRAIN, disk::drain());
         }
-        cluster::delete(broker.address(), &topic)?;
-        thread::sleep(DELETED_AFTER);
-        Ok(())
+        delete(broker, &topic)
     }
 
     fn consume(&mut self, broker: &Broker, workload: &Workload) -> Result<()> {
@@ -134,9 +85,7 @@ impl Leg<'_> {
         let samples = consume::run_windows(&reading, pid(broker)?, &self.scale.consume_windows)?;
         let row = format!("just written, again and again; {}", workload.title());
         self.results.add_samples(self.target, Section::Consume, &row, &samples);
-        cluster::delete(broker.address(), &topic)?;
-        thread::sleep(DELETED_AFTER);
-        Ok(())
+        delete(broker, &topic)
     }
 
     fn latency(&mut self, broker: &Broker, workload: &Workload) -> Result<()> {
@@ -155,15 +104,10 @@ impl Leg<'_> {
         })?;
         let rate = self.scale.latency_per_second;
         let row = format!("{rate} requests/s; {}", workload.title());
-        for (measure, quantile) in [(P50, 0.5), (P99, 0.99), (P999, 0.999), (MAX, 1.0)] {
-            let micros = histogram.value_at_quantile(quantile) as f64;
-            self.add(Section::Latency, &row, measure, micros / 1e3);
-        }
+        self.add_latencies(Section::Latency, &row, &histogram);
         let spent = from.until(&Mark::now(&idle, pid(broker)?)?);
         self.add(Section::Latency, &row, OTHER_CORES, spent.other_cores());
-        cluster::delete(broker.address(), &topic)?;
-        thread::sleep(DELETED_AFTER);
-        Ok(())
+        delete(broker, &topic)
     }
 
     fn recover(&mut self, broker: &mut Broker) -> Result<()> {
@@ -203,23 +147,9 @@ impl Leg<'_> {
         broker.stop()?;
         Ok(())
     }
-
-    fn add(&mut self, section: Section, row: &str, measure: crate::results::Measure, value: f64) {
-        self.results.add(self.target, section, row, measure, value);
-    }
-
-    fn say(&self, step: &str) {
-        eprintln!("{}: {step}", self.target.name());
-    }
 }
 
-fn create(b: &Broker, name: &str, partitions: i32, configs: &[(&str, &str)]) -> Result<Topic> {
-    let topic = cluster::create(b.address(), name, partitions, configs)?;
-    consume::await_readable(&topic)?;
-    Ok(topic)
-}
-
-fn load<'a>(topic: &'a Topic, batch: &'a Batch) -> produce::Load<'a> {
+pub(super) fn load<'a>(topic: &'a Topic, batch: &'a Batch) -> produce::Load<'a> {
     produce::Load { topic, batch, connections: CONNECTIONS, in_flight: IN_FLIGHT }
 }
 
@@ -231,8 +161,4 @@ fn reading<'a>(topic: &'a Topic, batch: &Batch, batches: u64) -> consume::Load<'
         records_a_partition: i64::try_from(records).unwrap_or(i64::MAX),
         record_bytes: batch.value_bytes / batch.records,
     }
-}
-
-fn pid(broker: &Broker) -> Result<u32> {
-    broker.pid().ok_or_else(|| Error::Usage("the broker has ended".to_owned()))
 }

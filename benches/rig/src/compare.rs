@@ -1,0 +1,184 @@
+//! A run: which legs, in which order, and where their figures go.
+//!
+//! The order lets a drift of the machine hit both brokers: the first pass runs each part on Kafka
+//! and then on Corelane, the second pass the other way round and from the last part to the first.
+//! Results are written after every leg, so that a run that is ended early leaves what it has. A leg
+//! that fails is noted in them and the run goes on.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::{Args, ValueEnum};
+use corelane_tests::{Target, repository};
+
+use crate::error::{Error, Result};
+use crate::legs::Leg;
+use crate::legs::restart::Held;
+use crate::report::{self, Conditions};
+use crate::results::Results;
+use crate::scale::Scale;
+use crate::{disk, procfs};
+
+#[derive(Args)]
+pub struct CompareArgs {
+    /// A short run for a first look
+    #[arg(long)]
+    quick: bool,
+    /// What to measure, several separated by commas
+    #[arg(long, value_name = "GROUPS", value_delimiter = ',', default_value = "loads")]
+    only: Vec<Group>,
+    /// Where the results go [default: benches/results/<date>-<commit>]
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Group {
+    /// Start, produce, consume, latency, memory
+    Loads,
+    /// Restart with gigabytes and with thousands of partitions, killed and stopped
+    Restart,
+    /// Latency beside readers of an old log
+    Backfill,
+    /// Ten partitions and ten thousand
+    Partitions,
+}
+
+/// What one leg measures.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Loads,
+    Restart(Held),
+    Backfill,
+    Partitions,
+}
+
+pub fn run(args: &CompareArgs) -> Result<()> {
+    let scale = if args.quick { Scale::quick() } else { Scale::full() };
+    let mut conditions = conditions(&scale)?;
+    let out = args.out.clone().unwrap_or_else(|| default_folder(&conditions));
+    let mut results = Results::default();
+    for (target, part) in plan(&args.only, &scale) {
+        let before = procfs::load_average();
+        let mut leg = Leg { target, scale: &scale, results: &mut results };
+        let outcome = match part {
+            Part::Loads => leg.loads(),
+            Part::Restart(held) => leg.restart(held),
+            Part::Backfill => leg.backfill(),
+            Part::Partitions => leg.partitions(),
+        };
+        conditions.legs.push((target.name(), before, procfs::load_average()));
+        if let Err(error) = outcome {
+            let failure = format!("{}, {part:?}: {error}", target.name());
+            eprintln!("rig: {failure}");
+            conditions.failures.push(failure);
+        }
+        write_results(&out, &results, &conditions, &scale)?;
+    }
+    println!("{}", report::table(&results, &conditions, &scale));
+    eprintln!("written to {}", out.display());
+    match conditions.failures.as_slice() {
+        [] => Ok(()),
+        failures => Err(Error::Usage(format!("{} legs failed", failures.len()))),
+    }
+}
+
+fn plan(groups: &[Group], scale: &Scale) -> Vec<(Target, Part)> {
+    let wanted = |group| groups.contains(&group);
+    let (mut parts, mut once) = (Vec::new(), Vec::new());
+    if wanted(Group::Restart) {
+        parts.extend(scale.held.iter().copied().map(Part::Restart));
+        once.extend(scale.held_once.iter().copied().map(Part::Restart));
+    }
+    if wanted(Group::Backfill) {
+        parts.push(Part::Backfill);
+    }
+    if wanted(Group::Partitions) {
+        parts.push(Part::Partitions);
+    }
+    let (kafka, corelane) = (Target::ApacheKafka, Target::Corelane);
+    let mut legs = Vec::new();
+    if wanted(Group::Loads) {
+        legs.extend([kafka, corelane, corelane, kafka].map(|target| (target, Part::Loads)));
+    }
+    for &part in parts.iter().chain(&once) {
+        legs.extend([(kafka, part), (corelane, part)]);
+    }
+    if scale.twice {
+        for &part in parts.iter().rev() {
+            legs.extend([(corelane, part), (kafka, part)]);
+        }
+    }
+    legs
+}
+
+fn write_results(out: &Path, r: &Results, c: &Conditions, scale: &Scale) -> Result<()> {
+    std::fs::create_dir_all(out).map_err(Error::io(format!("create {}", out.display())))?;
+    write(&out.join("table.md"), &report::table(r, c, scale))?;
+    write(&out.join("report.json"), &format!("{:#}\n", report::json(r, c, scale)))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))
+}
+
+fn default_folder(conditions: &Conditions) -> PathBuf {
+    let name = format!("{}-{}", conditions.date, conditions.commit);
+    repository::root().join("benches/results").join(name)
+}
+
+fn conditions(scale: &Scale) -> Result<Conditions> {
+    let folder = repository::temporary_folder("disk-")?;
+    eprintln!("probing the disk");
+    disk::drain();
+    let ceiling = disk::measure(folder.path(), scale.disk_probe)?;
+    let commit = say(Command::new("git").current_dir(repository::root()).args([
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=10",
+        "--exclude=*",
+    ]))?;
+    Ok(Conditions {
+        date: say(Command::new("date").args(["-u", "+%Y-%m-%d"]))?,
+        commit,
+        machine: procfs::machine(folder.path())?,
+        limits: procfs::limits(),
+        java: say(Command::new("java").args(["--version"]))?,
+        ceiling,
+        legs: Vec::new(),
+        failures: Vec::new(),
+    })
+}
+
+/// The first line that a command prints.
+fn say(command: &mut Command) -> Result<String> {
+    let text = repository::run_quietly(command)?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_measured_as_often_on_both_and_the_second_pass_goes_back() {
+        let scale = Scale::full();
+        let legs = plan(&[Group::Restart, Group::Backfill, Group::Partitions], &scale);
+        let of = |target| legs.iter().filter(|(leg, _)| *leg == target).count();
+        let parts = scale.held.len() + 2;
+        assert_eq!(of(Target::ApacheKafka), 2 * parts + scale.held_once.len());
+        assert_eq!(of(Target::Corelane), of(Target::ApacheKafka));
+        let shown: Vec<String> = legs.iter().map(|(_, part)| format!("{part:?}")).collect();
+        assert_eq!(shown.first(), shown.last());
+        assert_eq!(legs.first().map(|leg| leg.0), legs.last().map(|leg| leg.0));
+    }
+
+    #[test]
+    fn loads_alone_run_kafka_first_and_last() {
+        let legs = plan(&[Group::Loads], &Scale::quick());
+        let targets: Vec<Target> = legs.into_iter().map(|(target, _)| target).collect();
+        let (kafka, corelane) = (Target::ApacheKafka, Target::Corelane);
+        assert_eq!(targets, [kafka, corelane, corelane, kafka]);
+    }
+}

@@ -1,0 +1,199 @@
+//! What the project expects of itself, held against what a run measured.
+//!
+//! Some expectations are ratios to Apache Kafka, others are about Corelane alone; of those Kafka's
+//! figure is shown beside. A line whose rows were not measured is left out.
+
+use std::fmt::Write as _;
+
+use crate::report::number;
+use crate::results::{
+    BROKER_CPU, KIBIBYTES, Line, MEBIBYTES, Measure, P99, Results, SCANNED, SECONDS, Section,
+    median,
+};
+
+pub fn table(results: &Results, cores: usize) -> String {
+    let mut rows = against_kafka(results);
+    rows.extend(restart(results, cores));
+    rows.extend(disturbed(results));
+    rows.extend(many(results));
+    let mut text = String::from("| expected | measured | met |\n|---|---:|---|\n");
+    for Row { what, measured, met } in rows {
+        let met = if met { "yes" } else { "no" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| {what} | {measured} | {met} |");
+    }
+    text
+}
+
+struct Row {
+    what: String,
+    measured: String,
+    met: bool,
+}
+
+impl Row {
+    /// Corelane's figure must not exceed `most`.
+    fn at_most(what: &str, both: Both, unit: &str, most: f64) -> Option<Self> {
+        let own = both.corelane?;
+        let other = both.kafka.map_or_else(|| "-".to_owned(), number);
+        Some(Row {
+            what: what.to_owned(),
+            measured: format!("{}{unit} (Apache Kafka {other}{unit})", number(own)),
+            met: own <= most,
+        })
+    }
+
+    /// Corelane must be this many times better than Kafka.
+    fn times(what: &str, times_better: Option<f64>, least: f64) -> Option<Self> {
+        let times = times_better?;
+        let measured = format!("{}×", number(times));
+        Some(Row { what: what.to_owned(), measured, met: times >= least })
+    }
+}
+
+/// A figure of each broker.
+#[derive(Debug, Clone, Copy, Default)]
+struct Both {
+    kafka: Option<f64>,
+    corelane: Option<f64>,
+}
+
+impl Both {
+    fn of(line: Option<&Line>) -> Self {
+        line.map_or_else(Both::default, |line| Both {
+            kafka: median(&line.kafka),
+            corelane: median(&line.corelane),
+        })
+    }
+
+    fn over(self, other: Self) -> Self {
+        let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b?).filter(|r| r.is_finite());
+        Both {
+            kafka: ratio(self.kafka, other.kafka),
+            corelane: ratio(self.corelane, other.corelane),
+        }
+    }
+}
+
+fn lines(results: &Results, section: Section, measure: Measure) -> impl Iterator<Item = &Line> {
+    let lines = results.lines.iter();
+    lines.filter(move |line| line.section == section && line.measure == measure)
+}
+
+fn against_kafka(results: &Results) -> Vec<Row> {
+    let process = |row: &str, measure| {
+        let line = lines(results, Section::Process, measure).find(|l| l.row.starts_with(row));
+        line.and_then(Line::times_better)
+    };
+    let starts = Row::times("starts ≥ 20× sooner", process("clean start", SECONDS), 20.0);
+    let memory = Row::times("idle memory ≤ 1/8", process("idle memory", MEBIBYTES), 8.0);
+    let mut rows: Vec<Row> = starts.into_iter().chain(memory).collect();
+    for (section, promise) in [(Section::Produce, ""), (Section::Synced, ", flush.messages=1")] {
+        rows.extend(lines(results, section, BROKER_CPU).filter_map(|line| {
+            let what = format!("CPU per GB ≤ 1/2: produce, {}{promise}", line.row);
+            Row::times(&what, line.times_better(), 2.0)
+        }));
+    }
+    rows
+}
+
+/// What the scan adds to a start, by comparison with the start after a clean stop.
+fn restart(results: &Results, cores: usize) -> Vec<Row> {
+    let seconds =
+        |row: &str| lines(results, Section::Restart, SECONDS).find(|line| line.row == row);
+    let rows = lines(results, Section::Restart, SCANNED).filter_map(|line| {
+        let scanned = median(&line.corelane)? * 1_048_576.0;
+        let clean = line.row.replace("after SIGKILL", "after a clean stop");
+        let killed = Both::of(seconds(&line.row)).corelane?;
+        let extra = killed - Both::of(seconds(&clean)).corelane?;
+        let rate = scanned / 1e9 / extra / cores as f64;
+        // Too little to time.
+        (scanned > 256e6 && line.row.contains("SIGKILL") && extra > 0.0).then(|| Row {
+            what: format!("scans ≥ 1 GB/s a core: {}", line.row),
+            measured: format!("{} GB/s", number(rate)),
+            met: rate >= 1.0,
+        })
+    });
+    rows.collect()
+}
+
+fn disturbed(results: &Results) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for what in ["produce", "tail fetch"] {
+        let alone = format!("{what} alone");
+        let beside = format!("{what} beside ");
+        let alone = Both::of(lines(results, Section::Backfill, P99).find(|l| l.row == alone));
+        for line in lines(results, Section::Backfill, P99).filter(|l| l.row.starts_with(&beside)) {
+            let what = format!("p99 ≤ 2× that alone: {}", line.row);
+            rows.extend(Row::at_most(&what, Both::of(Some(line)).over(alone), "×", 2.0));
+        }
+    }
+    rows
+}
+
+fn many(results: &Results) -> Vec<Row> {
+    let mut latencies =
+        lines(results, Section::Partitions, P99).filter(|l| l.row.starts_with("produce of"));
+    let (few, many) = (latencies.next(), latencies.next());
+    let mut rows = Vec::new();
+    if let Some(line) = many {
+        let what = format!("p99 ≤ 2× that of few partitions: {}", line.row);
+        rows.extend(Row::at_most(&what, Both::of(many).over(Both::of(few)), "×", 2.0));
+    }
+    let idle = lines(results, Section::Partitions, KIBIBYTES).next();
+    rows.extend(Row::at_most("an idle partition ≤ 16 KiB", Both::of(idle), " KiB", 16.0));
+    for line in lines(results, Section::Partitions, SECONDS)
+        .filter(|l| l.row.ends_with("a Fetch") || l.row.ends_with("renamed or gone"))
+    {
+        let what = format!("seconds (≤ 10): {}", line.row);
+        rows.extend(Row::at_most(&what, Both::of(Some(line)), " s", 10.0));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use corelane_tests::Target;
+
+    use super::*;
+
+    fn add(results: &mut Results, section: Section, row: &str, m: Measure, both: [f64; 2]) {
+        results.add(Target::ApacheKafka, section, row, m, both[0]);
+        results.add(Target::Corelane, section, row, m, both[1]);
+    }
+
+    #[test]
+    fn ratios_to_itself_show_both_brokers() {
+        let mut results = Results::default();
+        add(&mut results, Section::Backfill, "produce alone", P99, [2.0, 1.0]);
+        add(&mut results, Section::Backfill, "produce beside 4 readers", P99, [8.0, 1.5]);
+        let text = table(&results, 2);
+        let line = "| p99 ≤ 2× that alone: produce beside 4 readers | 1.50× (Apache Kafka 4.00×) \
+                    | yes |";
+        assert!(text.contains(line), "{text}");
+        assert!(!text.contains("starts"), "{text}");
+    }
+
+    #[test]
+    fn a_doubled_latency_and_a_fat_partition_are_not_met() {
+        let mut results = Results::default();
+        let partitions = Section::Partitions;
+        add(&mut results, partitions, "produce of 16 MB/s to 10 partitions", P99, [1.0, 1.0]);
+        add(&mut results, partitions, "produce of 16 MB/s to 10000 partitions", P99, [1.0, 2.5]);
+        add(&mut results, partitions, "memory of one idle partition", KIBIBYTES, [9.0, 17.0]);
+        let text = table(&results, 2);
+        assert_eq!(text.matches("| no |").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn the_scan_is_timed_against_a_clean_start() {
+        let mut results = Results::default();
+        let killed = "after SIGKILL, 10 GiB: every partition";
+        let clean = "after a clean stop, 10 GiB: every partition";
+        add(&mut results, Section::Restart, killed, SECONDS, [9.0, 1.5]);
+        add(&mut results, Section::Restart, clean, SECONDS, [5.0, 0.5]);
+        results.add(Target::Corelane, Section::Restart, killed, SCANNED, 4000.0);
+        let text = table(&results, 2);
+        assert!(text.contains("2.10 GB/s | yes"), "{text}");
+    }
+}

@@ -1,0 +1,138 @@
+//! What many partitions cost: making and deleting them, their memory and descriptors when idle, and
+//! produce latency at the same rate over ten partitions and over thousands.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corelane_tests::Broker;
+
+use super::{Leg, MEBIBYTE, MEMORY, create, delete, on_new_broker, pid};
+use crate::admin::{self, Layout, Left};
+use crate::cluster::Topic;
+use crate::error::Result;
+use crate::payload::Batch;
+use crate::results::{COUNT, KIBIBYTES, MEBIBYTES, OTHER_CORES, SECONDS, Section};
+use crate::sample::{Mark, Progress};
+use crate::scale::{CONNECTIONS, Scale};
+use crate::sweep::Sweep;
+use crate::{disk, latency, procfs};
+
+const FEW: i32 = 10;
+const PARTITIONS_A_TOPIC: i32 = 10;
+const IDLE: Duration = Duration::from_secs(5);
+
+impl Leg<'_> {
+    pub fn partitions(&mut self) -> Result<()> {
+        on_new_broker(self.target, MEMORY, |broker| self.many(broker))
+    }
+
+    fn many(&mut self, broker: &Broker) -> Result<()> {
+        let many = self.scale.many_partitions;
+        self.say("idle");
+        thread::sleep(IDLE);
+        let empty = procfs::memory(pid(broker)?)?.now;
+        let small = Layout { count: many / PARTITIONS_A_TOPIC, partitions: PARTITIONS_A_TOPIC };
+        let topics = self.make(broker, "small", small)?;
+        self.idle(broker, many, empty)?;
+        self.unmake(broker, "small", small, &topics)?;
+
+        let few = create(broker, "few", FEW, &[])?;
+        self.say("warming up");
+        self.steady(broker, &few, self.scale.exercise, None)?;
+        let length = self.scale.many_length;
+        self.say(&format!("open-loop produce to {FEW} partitions"));
+        self.steady(broker, &few, length, Some(FEW))?;
+        delete(broker, &few)?;
+        let large = Layout { count: 1, partitions: many };
+        let topics = self.make(broker, "large", large)?;
+        if let Some(topic) = topics.first() {
+            self.say(&format!("open-loop produce to {many} partitions"));
+            self.steady(broker, topic, length, Some(many))?;
+            let row = format!("open files with {many} partitions, after produce to each");
+            self.add(Section::Partitions, &row, COUNT, procfs::open_files(pid(broker)?)?);
+        }
+        self.unmake(broker, "large", large, &topics)
+    }
+
+    fn make(&mut self, broker: &Broker, name: &str, layout: Layout) -> Result<Vec<Topic>> {
+        self.say(&format!("creating {}", layout.title()));
+        disk::drain();
+        let since = Instant::now();
+        admin::create(broker.address(), name, layout)?;
+        let answered = since.elapsed().as_secs_f64();
+        let topics = admin::await_leaders(broker.address(), name, layout)?;
+        let batch = Batch::build(100, 1)?;
+        let usable = Sweep { topics: &topics, batch: &batch, least_end: 1 }.run(since)?;
+        let row = format!("create {}", layout.title());
+        self.add(Section::Partitions, &format!("{row}: answered"), SECONDS, answered);
+        let row = format!("{row}: every partition has answered a Produce and a Fetch");
+        self.add(Section::Partitions, &row, SECONDS, usable.all.as_secs_f64());
+        Ok(topics)
+    }
+
+    fn idle(&mut self, broker: &Broker, partitions: i32, empty: f64) -> Result<()> {
+        thread::sleep(IDLE);
+        let now = procfs::memory(pid(broker)?)?.now;
+        let row = format!("memory with {partitions} idle partitions of one record");
+        self.add(Section::Partitions, &row, MEBIBYTES, now / MEBIBYTE);
+        let each = (now - empty) / f64::from(partitions) / 1024.0;
+        let row = "memory of one idle partition: growth since the empty broker";
+        self.add(Section::Partitions, row, KIBIBYTES, each);
+        let row = format!("open files with {partitions} idle partitions of one record");
+        self.add(Section::Partitions, &row, COUNT, procfs::open_files(pid(broker)?)?);
+        Ok(())
+    }
+
+    fn unmake(&mut self, b: &Broker, name: &str, layout: Layout, topics: &[Topic]) -> Result<()> {
+        self.say(&format!("deleting {}", layout.title()));
+        let since = Instant::now();
+        admin::delete(b.address(), topics)?;
+        let answered = since.elapsed().as_secs_f64();
+        admin::await_gone(&b.data_dir(), name, Left::Renamed)?;
+        let renamed = since.elapsed().as_secs_f64();
+        admin::await_gone(&b.data_dir(), name, Left::Nothing)?;
+        let nothing = since.elapsed().as_secs_f64();
+        let row = format!("delete {}", layout.title());
+        for (until, seconds) in [
+            ("answered", answered),
+            ("every folder renamed or gone", renamed),
+            ("nothing left on the disk (1 s of it by configuration)", nothing),
+        ] {
+            self.add(Section::Partitions, &format!("{row}: {until}"), SECONDS, seconds);
+        }
+        Ok(())
+    }
+
+    /// Open-loop produce of the same requests at the same rate, whatever the number of partitions;
+    /// measured if that is given.
+    fn steady(
+        &mut self,
+        b: &Broker,
+        topic: &Topic,
+        length: Duration,
+        of: Option<i32>,
+    ) -> Result<()> {
+        disk::drain();
+        let workload = Scale::usual();
+        let batch = Batch::build(workload.record_bytes, workload.batch_bytes)?;
+        let rate = self.scale.many_per_second;
+        let idle = Progress::default();
+        let from = Mark::now(&idle, pid(b)?)?;
+        let histogram = latency::run(&latency::Load {
+            topic,
+            batch: &batch,
+            connections: CONNECTIONS,
+            requests_per_second: rate,
+            warmup: self.scale.latency_warmup,
+            length,
+        })?;
+        let spent = from.until(&Mark::now(&idle, pid(b)?)?);
+        if let Some(partitions) = of {
+            let megabytes = rate * batch.value_bytes as f64 / 1e6;
+            let row = format!("produce of {megabytes:.1} MB/s to {partitions} partitions");
+            self.add_latencies(Section::Partitions, &row, &histogram);
+            self.add(Section::Partitions, &row, OTHER_CORES, spent.other_cores());
+        }
+        Ok(())
+    }
+}
