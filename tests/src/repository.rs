@@ -12,9 +12,13 @@ pub fn root() -> PathBuf {
 }
 
 /// A new folder for one broker, on the repository's own file system: the system's temporary folder
-/// may be a memory file system that has no direct I/O.
+/// may be a memory file system that has no direct I/O. `CORELANE_RUN_DIR` names another place, which
+/// whoever set it can clear when a run is ended by force.
 pub fn temporary_folder(prefix: &str) -> Result<tempfile::TempDir> {
-    let run = root().join("target/run");
+    let run = match std::env::var_os("CORELANE_RUN_DIR") {
+        Some(folder) => PathBuf::from(folder),
+        None => root().join("target/run"),
+    };
     std::fs::create_dir_all(&run).map_err(Error::io(format!("create {}", run.display())))?;
     tempfile::Builder::new()
         .prefix(prefix)

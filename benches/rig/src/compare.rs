@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use corelane_tests::{Target, repository};
@@ -27,6 +28,9 @@ pub struct CompareArgs {
     /// What to measure, several separated by commas
     #[arg(long, value_name = "GROUPS", value_delimiter = ',', default_value = "loads")]
     only: Vec<Group>,
+    /// Start nothing new after so many minutes: repetitions come last, so those are left out
+    #[arg(long, value_name = "MINUTES")]
+    minutes: Option<u64>,
     /// Where the results go [default: benches/results/<date>-<commit>]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -58,7 +62,14 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     let mut conditions = conditions(&scale)?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&conditions));
     let mut results = Results::default();
-    for (target, part) in plan(&args.only, &scale) {
+    let started = Instant::now();
+    let limit = args.minutes.map(|minutes| Duration::from_secs(60 * minutes));
+    for (number, (target, part)) in plan(&args.only, &scale).into_iter().enumerate() {
+        // Legs come in pairs: either both brokers are measured or neither.
+        if number % 2 == 0 && limit.is_some_and(|limit| started.elapsed() > limit) {
+            eprintln!("out of time: the rest is left out");
+            break;
+        }
         let before = procfs::load_average();
         let mut leg = Leg { target, scale: &scale, results: &mut results };
         let outcome = match part {
@@ -90,11 +101,11 @@ fn plan(groups: &[Group], scale: &Scale) -> Vec<(Target, Part)> {
         parts.extend(scale.held.iter().copied().map(Part::Restart));
         once.extend(scale.held_once.iter().copied().map(Part::Restart));
     }
-    if wanted(Group::Backfill) {
-        parts.push(Part::Backfill);
-    }
     if wanted(Group::Partitions) {
         parts.push(Part::Partitions);
+    }
+    if wanted(Group::Backfill) {
+        parts.push(Part::Backfill);
     }
     let (kafka, corelane) = (Target::ApacheKafka, Target::Corelane);
     let mut legs = Vec::new();

@@ -24,6 +24,7 @@ mod report;
 mod results;
 mod sample;
 mod scale;
+mod scanned;
 mod sweep;
 mod tail;
 

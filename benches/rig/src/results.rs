@@ -46,7 +46,7 @@ pub const MEGABYTES_READ: Measure = measure("MB/s read", Better::Higher);
 pub const KIBIBYTES: Measure = measure("KiB", Better::Lower);
 /// Nothing to be better at: some scan, some look only.
 pub const READ: Measure = measure("MiB read until then", Better::Neither);
-pub const SCANNED: Measure = measure("MiB scanned, says its log", Better::Neither);
+pub const SCANNED: Measure = measure("MiB scanned, it says", Better::Neither);
 pub const COUNT: Measure = measure("number", Better::Lower);
 pub const P50: Measure = measure("p50 ms", Better::Lower);
 pub const P99: Measure = measure("p99 ms", Better::Lower);

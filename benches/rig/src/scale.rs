@@ -117,13 +117,12 @@ impl Scale {
             latency_length: s(15),
             latency_per_second: 400.0,
             disk_probe: s(3),
-            held: vec![
-                Held::Mebibytes(10 << 10),
-                Held::Partitions(10_000),
+            held: vec![Held::Mebibytes(10 << 10), Held::Partitions(10_000)],
+            held_once: vec![
+                Held::Mebibytes(20 << 10),
                 Held::Mebibytes(1 << 10),
                 Held::Partitions(1_000),
             ],
-            held_once: vec![Held::Mebibytes(20 << 10)],
             backfill_memory: "512M",
             backfill_bytes: 2304 * MIB,
             backfill_rate: 100e6,

@@ -85,21 +85,18 @@ impl Leg<'_> {
 
     fn unmake(&mut self, b: &Broker, name: &str, layout: Layout, topics: &[Topic]) -> Result<()> {
         self.say(&format!("deleting {}", layout.title()));
-        let since = Instant::now();
-        admin::delete(b.address(), topics)?;
-        let answered = since.elapsed().as_secs_f64();
-        admin::await_gone(&b.data_dir(), name, Left::Renamed)?;
-        let renamed = since.elapsed().as_secs_f64();
-        admin::await_gone(&b.data_dir(), name, Left::Nothing)?;
-        let nothing = since.elapsed().as_secs_f64();
         let row = format!("delete {}", layout.title());
-        for (until, seconds) in [
-            ("answered", answered),
-            ("every folder renamed or gone", renamed),
-            ("nothing left on the disk (1 s of it by configuration)", nothing),
-        ] {
-            self.add(Section::Partitions, &format!("{row}: {until}"), SECONDS, seconds);
-        }
+        let since = Instant::now();
+        let mut done = |leg: &mut Self, until: &str| {
+            let row = format!("{row}: {until}");
+            leg.add(Section::Partitions, &row, SECONDS, since.elapsed().as_secs_f64());
+        };
+        admin::delete(b.address(), topics)?;
+        done(self, "answered");
+        admin::await_gone(&b.data_dir(), name, Left::Renamed)?;
+        done(self, "every folder renamed or gone");
+        admin::await_gone(&b.data_dir(), name, Left::Nothing)?;
+        done(self, "nothing left on the disk (1 s of it by configuration)");
         Ok(())
     }
 

@@ -6,11 +6,9 @@
 //! which is gone afterwards.
 
 use std::fmt;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
 use std::time::Instant;
 
-use corelane_tests::Broker;
+use corelane_tests::{Broker, Target};
 
 use super::loads::load;
 use super::{Leg, MEBIBYTE, MEMORY, create, on_new_broker, pid};
@@ -21,7 +19,7 @@ use crate::payload::Batch;
 use crate::results::{READ, SCANNED, SECONDS, Section};
 use crate::scale::MANY;
 use crate::sweep::{Sweep, await_known};
-use crate::{disk, procfs, produce};
+use crate::{disk, procfs, produce, scanned};
 
 const TOPIC: &str = "held";
 /// Files beside the records, and what others must keep to go on.
@@ -87,10 +85,20 @@ impl Leg<'_> {
         let all = format!("{row}: every partition");
         self.add(Section::Restart, &all, SECONDS, reached.all.as_secs_f64());
         self.add(Section::Restart, &all, READ, read);
-        if let Some(scanned) = scanned(&broker.log_file(), said)? {
+        if let Some(scanned) = self.scanned(broker, said)? {
             self.add(Section::Restart, &all, SCANNED, scanned / MEBIBYTE);
         }
         Ok(())
+    }
+
+    fn scanned(&self, broker: &Broker, said: u64) -> Result<Option<f64>> {
+        if self.target == Target::ApacheKafka {
+            return Ok(None);
+        }
+        match scanned::by_metrics(broker.admin_address()) {
+            Some(bytes) => Ok(Some(bytes)),
+            None => scanned::by_log(&broker.log_file(), said),
+        }
     }
 }
 
@@ -119,37 +127,9 @@ fn write_few(broker: &Broker, partitions: i32) -> Result<(Vec<String>, i64)> {
     Ok((topics.into_iter().map(|Topic { name, .. }| name).collect(), records))
 }
 
-/// Bytes that the broker's log, from some position on, says it scanned. `None` if it says nothing.
-fn scanned(log: &Path, from: u64) -> Result<Option<f64>> {
-    let io = || Error::io(format!("read {}", log.display()));
-    let mut file = std::fs::File::open(log).map_err(io())?;
-    file.seek(SeekFrom::Start(from)).map_err(io())?;
-    let mut text = Vec::new();
-    file.read_to_end(&mut text).map_err(io())?;
-    Ok(sum_of_scanned(&String::from_utf8_lossy(&text)))
-}
-
-/// Lines such as `recovered /data/t-0: 4096 bytes scanned, 0 cut off after the last whole batch`.
-fn sum_of_scanned(text: &str) -> Option<f64> {
-    let count = |line: &str| -> Option<f64> {
-        let (before, _) = line.split_once(" bytes scanned")?;
-        before.rsplit(' ').next()?.parse().ok()
-    };
-    let counts: Vec<f64> = text.lines().filter_map(count).collect();
-    (!counts.is_empty()).then(|| counts.iter().sum())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scanned_bytes_are_summed_over_partitions() {
-        let text = "ready\nINFO recovered /d/t-0: 4096 bytes scanned, 0 cut off\n\
-                    INFO recovered /d/t-1: 1000 bytes scanned, 5 cut off\n";
-        assert_eq!(sum_of_scanned(text), Some(5096.0));
-        assert_eq!(sum_of_scanned("ready\n"), None);
-    }
 
     #[test]
     fn what_is_held_reads_well() {
