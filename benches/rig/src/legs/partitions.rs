@@ -87,7 +87,7 @@ impl Leg<'_> {
         self.say(&format!("deleting {}", layout.title()));
         let row = format!("delete {}", layout.title());
         let since = Instant::now();
-        let mut done = |leg: &mut Self, until: &str| {
+        let done = |leg: &mut Self, until: &str| {
             let row = format!("{row}: {until}");
             leg.add(Section::Partitions, &row, SECONDS, since.elapsed().as_secs_f64());
         };
