@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use log::checkpoints::{self, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS};
+use log::checkpoints::{self, CLEANER_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS};
 use meta::Image;
 use reactor::fs;
 use reactor::sync::Semaphore;
@@ -36,10 +36,11 @@ pub(crate) async fn survey(data_dirs: &[PathBuf]) -> Result<(Found, bool), Broke
         // A process that died may have made partition directories whose names a power cut would still
         // take; from here on what is found is there for good.
         fs::sync_dir(data_dir).await.map_err(in_dir)?;
-        let (recovery_points, log_starts) = match clean {
+        let (recovery_points, log_starts, cleaner_points) = match clean {
             true => (
                 offsets(data_dir, RECOVERY_POINTS).await,
                 offsets(data_dir, LOG_START_OFFSETS).await,
+                offsets(data_dir, CLEANER_POINTS).await,
             ),
             // After a crash a line may be of a deleted topic whose name is in use again. What a
             // log must not lose is in its own folder as well.
@@ -59,6 +60,7 @@ pub(crate) async fn survey(data_dirs: &[PathBuf]) -> Result<(Found, bool), Broke
                 clean,
                 recovery_point: recovery_points.get(&key).copied().unwrap_or(0),
                 log_start_offset: log_starts.get(&key).copied().unwrap_or(0),
+                cleaner_point: cleaner_points.get(&key).copied(),
             };
             if let Some(other) = found.insert(entry.name.clone(), log) {
                 let first = data_dirs.get(other.dir_number).cloned().unwrap_or_default();
@@ -194,13 +196,14 @@ async fn is_stray(dir: &Path, name: &str, image: &Image) -> bool {
     }
 }
 
-/// Writes the three checkpoint files of every data directory. Returns whether all are written.
+/// Writes the four checkpoint files of every data directory. Returns whether all are written.
 async fn write_checkpoints(data_dirs: &[PathBuf], entries: &[CheckpointEntry]) -> bool {
-    type Pick = fn(&CheckpointEntry) -> i64;
-    let files: [(&str, Pick); 3] = [
-        (RECOVERY_POINTS, |entry| entry.recovery_point),
-        (LOG_START_OFFSETS, |entry| entry.log_start_offset),
-        (HIGH_WATERMARKS, |entry| entry.high_watermark),
+    type Pick = fn(&CheckpointEntry) -> Option<i64>;
+    let files: [(&str, Pick); 4] = [
+        (RECOVERY_POINTS, |entry| Some(entry.recovery_point)),
+        (LOG_START_OFFSETS, |entry| Some(entry.log_start_offset)),
+        (HIGH_WATERMARKS, |entry| Some(entry.high_watermark)),
+        (CLEANER_POINTS, |entry| entry.cleaner_point),
     ];
     let mut written = true;
     for (dir_number, data_dir) in data_dirs.iter().enumerate() {
@@ -208,7 +211,7 @@ async fn write_checkpoints(data_dirs: &[PathBuf], entries: &[CheckpointEntry]) -
             let lines = entries
                 .iter()
                 .filter(|entry| entry.dir_number == dir_number)
-                .map(|entry| (entry.topic.as_str(), entry.partition, pick(entry)));
+                .filter_map(|entry| Some((entry.topic.as_str(), entry.partition, pick(entry)?)));
             if let Err(error) = checkpoints::write_offsets(data_dir, file, lines).await {
                 warn!("could not write {file} in {}: {error}", data_dir.display());
                 written = false;

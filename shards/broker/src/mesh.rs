@@ -52,6 +52,8 @@ pub struct FoundLog {
     pub clean: bool,
     pub recovery_point: i64,
     pub log_start_offset: i64,
+    /// Where compaction stood, if it ever ran.
+    pub cleaner_point: Option<i64>,
 }
 
 /// One partition's line in the checkpoint files of its data directory.
@@ -63,4 +65,5 @@ pub struct CheckpointEntry {
     pub recovery_point: i64,
     pub log_start_offset: i64,
     pub high_watermark: i64,
+    pub cleaner_point: Option<i64>,
 }

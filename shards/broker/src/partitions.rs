@@ -182,6 +182,7 @@ impl LocalPartitions {
             clean: false,
             recovery_point: partition.log.recovery_point(),
             log_start_offset: partition.log.log_start_offset(),
+            cleaner_point: partition.log.cleaner_point(),
         };
         let assignment = Assignment {
             topic_id: partition.topic_id,
@@ -273,6 +274,7 @@ fn checkpoint_entry(partition: &Partition) -> CheckpointEntry {
         recovery_point: partition.log.recovery_point(),
         log_start_offset: partition.log.log_start_offset(),
         high_watermark: partition.high_watermark(),
+        cleaner_point: partition.log.cleaner_point(),
     }
 }
 
@@ -312,6 +314,7 @@ async fn open(
             clean: found.clean,
             recovery_point: found.recovery_point,
             log_start_offset: found.log_start_offset,
+            cleaner_point: found.cleaner_point,
             leader_epoch: assignment.leader_epoch,
             whole: false,
             topic_id: Some(assignment.topic_id),

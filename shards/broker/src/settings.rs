@@ -76,6 +76,10 @@ pub(crate) fn log_config(topic: &TopicConfig, limits: &PartitionLimits) -> LogCo
         producer_id_expiration_ms: limits.producer_id_expiration_ms,
         delete: topic.delete,
         compact: topic.compact,
+        min_cleanable_dirty_ratio: topic.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms: topic.min_compaction_lag_ms,
+        max_compaction_lag_ms: topic.max_compaction_lag_ms,
+        delete_retention_ms: topic.delete_retention_ms,
     }
 }
 

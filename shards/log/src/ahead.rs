@@ -40,8 +40,13 @@ pub(crate) fn start(core: &Rc<Core>, segment: i64, position: u32, bytes: usize) 
     };
     let window = Window { start: position, bytes, limit, by_index: false };
     let reading = Rc::clone(core);
+    let replaced = core.replaced();
     let task = reactor::spawn(async move {
         let file = files::for_reading(&reading, segment).await?;
+        // The position was one in the old file.
+        if reading.replaced() != replaced {
+            return Err(LogError::Closed(reading.name.clone()));
+        }
         window.read(&reading, &file).await
     });
     let number = core.shared.note_ahead(core.me.clone());

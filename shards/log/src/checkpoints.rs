@@ -24,6 +24,8 @@ use crate::names::parse_partition_dir_name;
 pub const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
 /// First offsets that clients may read, after DeleteRecords and retention.
 pub const LOG_START_OFFSETS: &str = "log-start-offset-checkpoint";
+/// Offsets below which compaction has looked at every key.
+pub const CLEANER_POINTS: &str = "cleaner-offset-checkpoint";
 /// High watermarks.
 pub const HIGH_WATERMARKS: &str = "replication-offset-checkpoint";
 /// In a partition's folder.
@@ -154,14 +156,14 @@ pub(crate) fn encode_own_offset(dir: &Path, offset: i64) -> Vec<u8> {
     encode_offsets([(topic.as_str(), partition, offset)])
 }
 
-/// The offset of a partition's own checkpoint, 0 if there is none that can be read.
-pub(crate) async fn read_own_offset(dir: &Path, file: &str) -> std::io::Result<i64> {
+/// The offset of a partition's own checkpoint, if there is one that can be read.
+pub(crate) async fn read_own_offset(dir: &Path, file: &str) -> std::io::Result<Option<i64>> {
     match read_offsets(dir, file).await {
-        Ok(lines) => Ok(lines.first().map_or(0, |line| line.offset)),
+        Ok(lines) => Ok(lines.first().map(|line| line.offset)),
         Err(CheckpointError::Io(error)) => Err(error),
         Err(damaged @ CheckpointError::Damaged { .. }) => {
             tracing::warn!("{damaged}");
-            Ok(0)
+            Ok(None)
         }
     }
 }

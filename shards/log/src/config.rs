@@ -31,7 +31,7 @@ pub enum Promise {
 }
 
 /// Topic settings that a log obeys. `Default` has Kafka's defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LogConfig {
     /// `segment.bytes`
     pub segment_bytes: u32,
@@ -68,6 +68,14 @@ pub struct LogConfig {
     pub delete: bool,
     /// `cleanup.policy` has `compact`
     pub compact: bool,
+    /// `min.cleanable.dirty.ratio`
+    pub min_cleanable_dirty_ratio: f64,
+    /// `min.compaction.lag.ms`
+    pub min_compaction_lag_ms: i64,
+    /// `max.compaction.lag.ms`
+    pub max_compaction_lag_ms: i64,
+    /// `delete.retention.ms`
+    pub delete_retention_ms: i64,
 }
 
 impl Default for LogConfig {
@@ -92,11 +100,24 @@ impl Default for LogConfig {
             producer_id_expiration_ms: DAY_MS,
             delete: true,
             compact: false,
+            min_cleanable_dirty_ratio: 0.5,
+            min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: i64::MAX,
+            delete_retention_ms: DAY_MS,
         }
     }
 }
 
 impl LogConfig {
+    /// How old an active segment may get: of a compacted log no older than its records may stay
+    /// uncompacted.
+    pub(crate) fn roll_ms(&self) -> i64 {
+        match self.max_compaction_lag_ms {
+            lag if self.compact && lag > 0 => self.segment_ms.min(lag),
+            _ => self.segment_ms,
+        }
+    }
+
     pub fn promise(&self) -> Promise {
         match (self.write_caching, self.flush_messages) {
             (true, _) => Promise::Memory,
@@ -115,6 +136,8 @@ pub struct OpenHint {
     pub recovery_point: i64,
     /// Nothing below this offset may be read any more.
     pub log_start_offset: i64,
+    /// Below this offset compaction has looked at every key, if it ever ran.
+    pub cleaner_point: Option<i64>,
     /// The epoch this log will be written under.
     pub leader_epoch: i32,
     /// Nothing below the recovery point can be done without: where something of it is damaged or

@@ -87,6 +87,12 @@ pub(crate) struct State {
     pub(crate) chunk_bytes: usize,
     pub(crate) appender_runs: bool,
     pub(crate) keeper_runs: bool,
+    /// A pass of compaction uses the folder.
+    pub(crate) cleaning: bool,
+    /// Grows when segments are replaced: what was known of positions before may be wrong then.
+    pub(crate) replaced: u64,
+    /// Below this offset compaction has looked at every key; `None` if it never ran.
+    pub(crate) cleaner_point: Option<i64>,
     /// No batch is taken any more; the log is about to close.
     pub(crate) closing: bool,
     /// The newest snapshot that is not at the start of a segment.
@@ -121,6 +127,8 @@ pub(crate) struct Core {
     pub(crate) upkeep: Semaphore,
     /// Held by whoever opens or makes the file of a segment to write it.
     pub(crate) making: Semaphore,
+    /// Held while files of segments take other names, and by whoever opens one by its name.
+    pub(crate) swapping: Semaphore,
     /// A piece of a file was made ahead, or a background task ended.
     pub(crate) filled: Notify,
     pub(crate) me: Weak<Core>,
@@ -136,6 +144,7 @@ impl Core {
             pinned: Cell::new(false),
             upkeep: Semaphore::new(1),
             making: Semaphore::new(1),
+            swapping: Semaphore::new(1),
             filled: Notify::new(),
             me: me.clone(),
         })
@@ -186,7 +195,7 @@ impl Core {
                 let state = self.state.borrow();
                 let making = matches!(state.next_file, NextFile::Making);
                 let filling = state.segments.iter().any(|s| s.filling);
-                if !(state.appender_runs || making || filling) {
+                if !(state.appender_runs || making || filling || state.cleaning) {
                     return;
                 }
                 self.filled.notified()
@@ -201,6 +210,11 @@ impl Core {
         if state.is_online() && state.promise() == Promise::Memory {
             state.make_visible_in_memory();
         }
+    }
+
+    /// See [`State::replaced`].
+    pub(crate) fn replaced(&self) -> u64 {
+        self.state.borrow().replaced
     }
 
     pub(crate) fn check_open(&self) -> Result<(), LogError> {
@@ -249,6 +263,9 @@ impl State {
             chunk_bytes: 0,
             appender_runs: false,
             keeper_runs: false,
+            cleaning: false,
+            replaced: 0,
+            cleaner_point: None,
             closing: false,
             flushed_snapshot: None,
             next_file: NextFile::None,
@@ -289,6 +306,13 @@ impl State {
     pub(crate) fn bookmark(&self, offset: i64, segment: i64) -> Option<u32> {
         let hit = |b: &&Bookmark| b.offset == offset && b.segment == segment;
         self.bookmarks.iter().flatten().find(hit).map(|b| b.position)
+    }
+
+    /// Forgets readers that stopped in one of these segments.
+    pub(crate) fn forget_bookmarks(&mut self, segments: &[i64]) {
+        for slot in &mut self.bookmarks {
+            *slot = slot.filter(|bookmark| !segments.contains(&bookmark.segment));
+        }
     }
 
     pub(crate) fn remember(&mut self, bookmark: Bookmark) {

@@ -109,6 +109,11 @@ pub(crate) async fn for_reading(core: &Rc<Core>, base: i64) -> Result<File, LogE
             None => return Err(LogError::Trimmed { offset: base, start: state.log_start }),
         }
     }
+    // The file of that name must not become another one before it is known whose it is.
+    let _alone = core.swapping.acquire(1).await;
+    if core.state.borrow().segment(base).is_none() {
+        return Err(LogError::Trimmed { offset: base, start: core.state.borrow().log_start });
+    }
     let path = file_path(&core.dir(), FileKind::Log, base);
     let options = OpenOptions { read: true, write: true, direct: true, ..OpenOptions::default() };
     let file = File::open(&path, options).await.map_err(|error| {

@@ -25,20 +25,39 @@ use crate::time_index::{self, TimeIndex};
 
 /// The indexes of a segment, from memory or disk.
 pub(crate) async fn load(core: &Rc<Core>, base: i64) -> Result<Rc<Indexes>, LogError> {
+    if let Some(segment) = core.state.borrow().segment(base)
+        && let Some(indexes) = segment.indexes.as_ref().filter(|_| segment.is_wholly_indexed())
+    {
+        return Ok(Rc::clone(indexes));
+    }
+    loop {
+        let replaced = core.replaced();
+        let loaded = load_once(core, base).await;
+        // Files of a segment that was replaced meanwhile are of no use, nor is a failure with them.
+        if core.replaced() == replaced {
+            return loaded;
+        }
+    }
+}
+
+async fn load_once(core: &Rc<Core>, base: i64) -> Result<Rc<Indexes>, LogError> {
+    let alone = core.swapping.acquire(1).await;
+    let replaced = core.replaced();
     let sealed = {
         let state = core.state.borrow();
         let Some(segment) = state.segment(base) else {
             return Err(LogError::Trimmed { offset: base, start: state.log_start });
         };
-        if let Some(indexes) = &segment.indexes
-            && segment.below == Entries::default()
-        {
+        if let Some(indexes) = segment.indexes.as_ref().filter(|_| segment.is_wholly_indexed()) {
             return Ok(Rc::clone(indexes));
         }
-        let whole_files = segment.sealed && segment.below == Entries::default();
+        let whole_files = segment.sealed && segment.is_wholly_indexed();
         whole_files.then_some((segment.size, segment.next_offset))
     };
-    let Some((size, next_offset)) = sealed else { return load_unsealed(core, base).await };
+    let Some((size, next_offset)) = sealed else {
+        drop(alone);
+        return load_unsealed(core, base).await;
+    };
     let read = read(&core.dir(), base, size, next_offset)
         .await
         .map_err(|error| core.storage_error("reading an index", error))?;
@@ -46,13 +65,23 @@ pub(crate) async fn load(core: &Rc<Core>, base: i64) -> Result<Rc<Indexes>, LogE
         Ok(indexes) => Rc::new(indexes),
         Err(damage) => {
             tracing::warn!(log = %core.name, segment = base, "index made anew: {damage}");
+            drop(alone);
             let indexes = rebuild(core, base, size).await?;
-            save_all(core, base, &indexes).await;
-            indexes
+            keep(core, base, &indexes, replaced).await;
+            return Ok(indexes);
         }
     };
     hold(core, base, &indexes);
     Ok(indexes)
+}
+
+/// Writes indexes that were made anew, and holds them, unless their segment was replaced.
+async fn keep(core: &Rc<Core>, base: i64, indexes: &Rc<Indexes>, replaced: u64) {
+    let _alone = core.swapping.acquire(1).await;
+    if core.replaced() == replaced {
+        save_all(core, base, indexes).await;
+        hold(core, base, indexes);
+    }
 }
 
 /// The indexes of a segment that is still written, part of which are in its files only.
@@ -130,11 +159,11 @@ async fn cut_file(path: &Path, len: usize) -> io::Result<bool> {
 pub(crate) async fn renew(core: &Rc<Core>, base: i64) -> Result<(), LogError> {
     let known = core.state.borrow().segment(base).map(|s| (s.written, s.sealed));
     let Some((written, sealed)) = known else { return Ok(()) };
+    let replaced = core.replaced();
     tracing::warn!(log = %core.name, segment = base, "index made anew: it contradicts its segment");
     let read = rebuild(core, base, written).await?;
     if sealed {
-        save_all(core, base, &read).await;
-        hold(core, base, &read);
+        keep(core, base, &read, replaced).await;
         return Ok(());
     }
     let mut state = core.state.borrow_mut();

@@ -12,6 +12,7 @@ mod budget;
 mod cancel;
 mod checkpoint;
 pub mod checkpoints;
+mod compaction;
 mod config;
 mod core;
 pub mod epochs;
@@ -41,6 +42,7 @@ mod waits;
 
 pub use append::Appended;
 pub use cancel::Cancel;
+pub use compaction::{CleanOptions, CleanOutcome, Cleanable, IoBudget};
 pub use config::{ClosedAt, LogConfig, OpenHint, Preallocate, Promise, Recovered};
 pub use core::LogState;
 pub use error::{AppendError, LogError, ReadError, StorageError};

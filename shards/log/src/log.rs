@@ -11,6 +11,7 @@ use wire::records::BatchView;
 
 use crate::append::Appended;
 use crate::cancel::Cancel;
+use crate::compaction::{CleanOptions, CleanOutcome, Cleanable};
 use crate::config::{ClosedAt, LogConfig, OpenHint, Promise, Recovered};
 use crate::core::{Core, LogState};
 use crate::epochs::EpochStart;
@@ -20,7 +21,7 @@ use crate::retention::{Hold, RetentionOutcome};
 use crate::shared::LogShared;
 use crate::timestamps::OffsetAt;
 use crate::txn_index::AbortedTxn;
-use crate::{checkpoints, keeper, recovery, retention, timestamps, txn_index};
+use crate::{checkpoints, compaction, keeper, recovery, retention, timestamps, txn_index};
 
 /// One partition's log. Clones share it.
 #[derive(Clone)]
@@ -177,7 +178,14 @@ impl Log {
         from: i64,
         upper: i64,
     ) -> Result<Vec<AbortedTxn>, LogError> {
-        txn_index::overlapping(&self.0, from, upper).await
+        loop {
+            let replaced = self.0.replaced();
+            let found = txn_index::overlapping(&self.0, from, upper).await;
+            // An index whose segment was replaced meanwhile may have been looked for in vain.
+            if self.0.replaced() == replaced {
+                return found;
+            }
+        }
     }
 
     /// Where the latest epoch at or below `epoch` ends: `(that epoch, end offset)`, -1 for none.
@@ -211,6 +219,26 @@ impl Log {
     /// The record whose timestamp keeps segments past retention, as the last round found it.
     pub fn retention_hold(&self) -> Option<Hold> {
         self.0.state.borrow().hold
+    }
+
+    /// What a pass of compaction would do; `None` if the log is not compacted.
+    pub async fn cleanable(&self, now_ms: i64) -> Result<Option<Cleanable>, LogError> {
+        compaction::look(&self.0, now_ms).await
+    }
+
+    /// One pass of compaction, as [`Log::cleanable`] has found it. One at a time.
+    pub async fn clean(
+        &self,
+        found: &Cleanable,
+        options: &CleanOptions,
+        now_ms: i64,
+    ) -> Result<CleanOutcome, LogError> {
+        compaction::clean(&self.0, found, options, now_ms).await
+    }
+
+    /// Below this offset compaction has looked at every key; `None` if it never ran.
+    pub fn cleaner_point(&self) -> Option<i64> {
+        self.0.state.borrow().cleaner_point
     }
 
     /// Makes everything appended so far durable and recovered state cheap: data, indexes, producer

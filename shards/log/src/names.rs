@@ -11,6 +11,8 @@
 //!   00000000000000000000.timeindex            timestamp -> offset
 //!   00000000000000000000.snapshot             producer state before this offset
 //!   00000000000000000000.log.deleted          past retention, unlinked after a delay
+//!   00000000000000000000.log.cleaned          a compacted segment in the making
+//!   00000000000000000000.log.swap             a compacted segment that takes its place
 //!   next-segment.prepared                     made ahead for the next roll; never holds data
 //! ```
 
@@ -23,6 +25,10 @@ const MAX_DIR_NAME: usize = 255;
 
 pub(crate) const DELETED_SUFFIX: &str = ".deleted";
 pub(crate) const TMP_SUFFIX: &str = ".tmp";
+/// A segment that compaction makes and that counts for nothing yet.
+pub(crate) const CLEANED_SUFFIX: &str = ".cleaned";
+/// A made segment on its way to its place.
+pub(crate) const SWAP_SUFFIX: &str = ".swap";
 pub(crate) const PREPARED_FILE: &str = "next-segment.prepared";
 const DIR_DELETE_SUFFIX: &str = "-delete";
 
@@ -76,13 +82,17 @@ pub(crate) fn file_path(dir: &Path, kind: FileKind, base_offset: i64) -> PathBuf
 }
 
 pub(crate) fn deleted_path(path: &Path) -> PathBuf {
+    with_suffix(path, DELETED_SUFFIX)
+}
+
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(DELETED_SUFFIX);
+    name.push(suffix);
     PathBuf::from(name)
 }
 
 pub(crate) fn classify(name: &str) -> Found {
-    let half_made = [DELETED_SUFFIX, TMP_SUFFIX, ".cleaned"];
+    let half_made = [DELETED_SUFFIX, TMP_SUFFIX, CLEANED_SUFFIX];
     if name == PREPARED_FILE || half_made.iter().any(|suffix| name.ends_with(suffix)) {
         return Found::Leftover;
     }

@@ -36,6 +36,8 @@ enum Plan {
 
 struct ColdRead {
     core: Rc<Core>,
+    /// As it was when the segment and the bookmark were found: see `State::replaced`.
+    replaced: u64,
     segment: i64,
     /// Where a reader before this one stopped: the start of the wanted batch.
     bookmark: Option<u32>,
@@ -114,9 +116,24 @@ struct Limits {
 }
 
 impl State {
+    /// The place of the segment that answers a read from `from`: where a reader is known to have
+    /// seen all of a segment, or nothing is left of it, that is the one behind. Compaction leaves
+    /// such holes, and an answer without a batch would leave the reader where it is for good.
+    fn place_to_read(&self, from: i64) -> Option<usize> {
+        let mut place = self.place_of(from)?;
+        while let Some(segment) = self.segments.get(place)
+            && place + 1 < self.segments.len()
+            && segment.full
+            && (segment.size == 0 || self.bookmark(from, segment.base) == Some(segment.size))
+        {
+            place += 1;
+        }
+        Some(place)
+    }
+
     /// A plan from memory; `None` if the first batch is not there.
     fn plan_cached(&mut self, limits: Limits) -> Option<Plan> {
-        let segment = self.segments.get(self.place_of(limits.from)?)?;
+        let segment = self.segments.get(self.place_to_read(limits.from)?)?;
         let bookmark = self.bookmark(limits.from, segment.base);
         let hint = bookmark.filter(|at| *at >= segment.tail.cached_from());
         let start = segment.cached_position_of(limits.from, hint)?;
@@ -150,7 +167,7 @@ impl State {
     }
 
     fn plan_cold(&self, core: Rc<Core>, limits: Limits) -> Plan {
-        let place = self.place_of(limits.from).unwrap_or(0);
+        let place = self.place_to_read(limits.from).unwrap_or(0);
         let Some(segment) = self.segments.get(place) else { return Plan::Empty };
         let bookmark = self.bookmark(limits.from, segment.base);
         let start = bookmark.or_else(|| {
@@ -159,6 +176,7 @@ impl State {
         });
         Plan::Cold(ColdRead {
             core,
+            replaced: self.replaced,
             segment: segment.base,
             bookmark,
             renewed: false,
@@ -199,8 +217,19 @@ enum Picked {
 impl ColdRead {
     async fn execute(mut self) -> Result<Vec<Bytes>, LogError> {
         loop {
-            let file = files::for_reading(&self.core, self.segment).await?;
-            let (start, by_index) = self.start().await?;
+            if self.core.replaced() != self.replaced {
+                self.find_anew()?;
+            }
+            let file = match files::for_reading(&self.core, self.segment).await {
+                Err(LogError::Trimmed { .. }) if self.core.replaced() != self.replaced => continue,
+                file => file?,
+            };
+            let start = self.start().await;
+            // What was opened and what was looked up may be of two different files.
+            if self.core.replaced() != self.replaced {
+                continue;
+            }
+            let (start, by_index) = start?;
             let Some((limit, next_segment)) = self.bounds() else {
                 let start = self.core.state.borrow().log_start;
                 return Err(LogError::Trimmed { offset: self.from, start });
@@ -214,8 +243,13 @@ impl ColdRead {
                     let Some(next) = next_segment.filter(|next| *next < self.upper) else {
                         return Ok(Vec::new());
                     };
-                    self.segment = next;
-                    self.bookmark = Some(0);
+                    // What is there may be in memory only: plan anew.
+                    let (upper, max, whole) = (self.upper, self.max_bytes, self.whole_first_batch);
+                    let plan = self.core.plan_read(next, upper, max, whole);
+                    let plan = plan.map_err(|ReadError::OutOfRange { start, .. }| {
+                        LogError::Trimmed { offset: next, start }
+                    });
+                    return Box::pin(plan?.execute()).await;
                 }
                 Searched::Failed(error) => {
                     if !by_index || self.renewed {
@@ -226,6 +260,19 @@ impl ColdRead {
                 }
             }
         }
+    }
+
+    /// Segments were replaced since the plan was made.
+    fn find_anew(&mut self) -> Result<(), LogError> {
+        let state = self.core.state.borrow();
+        let place = state.place_to_read(self.from).filter(|_| self.from >= state.log_start);
+        let Some(segment) = place.and_then(|place| state.segments.get(place)) else {
+            return Err(LogError::Trimmed { offset: self.from, start: state.log_start });
+        };
+        self.segment = segment.base;
+        self.bookmark = None;
+        self.replaced = state.replaced;
+        Ok(())
     }
 
     /// A batch start at or before the wanted one, and whether only the index says so.
@@ -345,6 +392,11 @@ impl ColdRead {
         if from == to {
             return Vec::new();
         }
+        buf.set_len(to);
+        // Positions in a file that was replaced meanwhile say nothing of the new one.
+        if self.core.replaced() != self.replaced {
+            return vec![buf.freeze().slice(from..to)];
+        }
         let position = block_floor(window.start) + to as u32;
         self.core.state.borrow_mut().remember(Bookmark {
             offset: next,
@@ -355,7 +407,6 @@ impl ColdRead {
             let bytes = self.max_bytes.min(LONGEST_READ) + SEARCH_BYTES;
             ahead::start(&self.core, self.segment, position, bytes);
         }
-        buf.set_len(to);
         vec![buf.freeze().slice(from..to)]
     }
 

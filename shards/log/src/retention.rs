@@ -392,7 +392,7 @@ async fn rename_away(core: &Rc<Core>, bases: &[i64], in_order: bool) -> Vec<Path
     renamed
 }
 
-fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>) {
+pub(crate) fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>) {
     let delay = Duration::from_millis(core.state.borrow().config.file_delete_delay_ms);
     let name = Rc::clone(&core.name);
     let weak = core.me.clone();

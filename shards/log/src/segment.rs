@@ -224,7 +224,7 @@ impl Segment {
         } else {
             now_ms.saturating_sub(self.created_ms)
         };
-        age > config.segment_ms.saturating_sub(self.jitter_ms)
+        age > config.roll_ms().saturating_sub(self.jitter_ms)
     }
 
     fn index_is_full(&self, config: &LogConfig) -> bool {
@@ -354,6 +354,11 @@ impl Segment {
     pub(crate) fn unsaved(&self) -> Option<Unsaved> {
         let held = self.indexes.clone()?;
         Some(Unsaved { base: self.base, held, below: self.below, saved: self.saved })
+    }
+
+    /// Whether all entries of its indexes are in memory, or none.
+    pub(crate) fn is_wholly_indexed(&self) -> bool {
+        self.below == Entries::default()
     }
 
     /// Whether the index files lack entries, or were never made.

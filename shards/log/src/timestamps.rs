@@ -32,6 +32,21 @@ pub(crate) async fn first_at_or_after(
     timestamp: i64,
     upper: i64,
 ) -> Result<Option<OffsetAt>, LogError> {
+    loop {
+        let replaced = core.replaced();
+        let found = first_once(core, timestamp, upper).await;
+        // A segment that was joined to another one may have been left out.
+        if core.replaced() == replaced {
+            return found;
+        }
+    }
+}
+
+async fn first_once(
+    core: &Rc<Core>,
+    timestamp: i64,
+    upper: i64,
+) -> Result<Option<OffsetAt>, LogError> {
     let bases: Vec<i64> = core.state.borrow().segments.iter().map(|s| s.base).collect();
     for base in bases {
         let newest = match indexes::newest(core, base).await {
@@ -79,6 +94,16 @@ async fn start_of_search(core: &Rc<Core>, base: i64, timestamp: i64) -> Result<i
 }
 
 pub(crate) async fn of_newest(core: &Rc<Core>, upper: i64) -> Result<Option<OffsetAt>, LogError> {
+    loop {
+        let replaced = core.replaced();
+        let found = newest_once(core, upper).await;
+        if core.replaced() == replaced {
+            return found;
+        }
+    }
+}
+
+async fn newest_once(core: &Rc<Core>, upper: i64) -> Result<Option<OffsetAt>, LogError> {
     let bases: Vec<i64> = core.state.borrow().segments.iter().map(|s| s.base).collect();
     let mut newest: Option<crate::segment::Newest> = None;
     for base in bases {

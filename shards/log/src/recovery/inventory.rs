@@ -10,9 +10,10 @@ use reactor::fs;
 use super::Opening;
 use crate::checkpoint::{self, Checkpoint};
 use crate::checkpoints::{
-    self, CheckpointError, LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS,
-    decode_epochs, encode_partition_metadata, read_if_there, read_own_offset,
+    self, CLEANER_POINTS, CheckpointError, LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA,
+    RECOVERY_POINTS, decode_epochs, encode_partition_metadata, read_if_there, read_own_offset,
 };
+use crate::compaction::swap;
 use crate::config::OpenHint;
 use crate::core::State;
 use crate::epochs::LeaderEpochs;
@@ -36,6 +37,7 @@ pub(super) struct SmallFiles {
     pub(super) recovery_point: bool,
     pub(super) epochs: bool,
     pub(super) metadata: bool,
+    pub(super) cleaner_point: bool,
 }
 
 impl SmallFiles {
@@ -46,6 +48,7 @@ impl SmallFiles {
             RECOVERY_POINTS => self.recovery_point = true,
             LEADER_EPOCHS => self.epochs = true,
             PARTITION_METADATA => self.metadata = true,
+            CLEANER_POINTS => self.cleaner_point = true,
             _ => {}
         }
     }
@@ -69,13 +72,17 @@ impl Opening {
     pub(super) async fn take_inventory(&self) -> Result<Inventory, LogError> {
         let list = async {
             let mut inventory = Inventory::default();
-            let entries = match fs::read_dir(&self.dir).await {
+            let mut entries = match fs::read_dir(&self.dir).await {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     fs::create_dir_all(&self.dir).await?;
                     Vec::new()
                 }
                 listed => listed?,
             };
+            if entries.iter().any(|entry| entry.name.ends_with(names::SWAP_SUFFIX)) {
+                swap::finish(&self.dir).await?;
+                entries = fs::read_dir(&self.dir).await?;
+            }
             for entry in entries {
                 match names::classify(&entry.name) {
                     Name::Of(FileKind::Log, base) => {
@@ -183,7 +190,22 @@ impl Opening {
             return Ok(0);
         }
         let read = read_own_offset(&self.dir, file).await;
-        read.map_err(|error| self.fail("reading a checkpoint of a partition", error))
+        let read = read.map_err(|error| self.fail("reading a checkpoint of a partition", error))?;
+        Ok(read.unwrap_or(0))
+    }
+
+    /// Where compaction stood. The partition's own checkpoint knows better than the hint.
+    pub(super) async fn saved_cleaner_point(
+        &self,
+        inventory: &Inventory,
+        hint: Option<i64>,
+    ) -> Result<Option<i64>, LogError> {
+        if !inventory.has.cleaner_point {
+            return Ok(hint);
+        }
+        let read = read_own_offset(&self.dir, CLEANER_POINTS).await;
+        let read = read.map_err(|error| self.fail("reading a checkpoint of a partition", error))?;
+        Ok(read.or(hint))
     }
 
     pub(super) async fn saved_epochs(

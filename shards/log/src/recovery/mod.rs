@@ -59,6 +59,7 @@ pub(crate) async fn open(
         epochs: LeaderEpochs::default(),
         producers: ProducerStates::default(),
         report: Recovered::default(),
+        cleaner_point: None,
     };
     let state = opening.run(hint).await?;
     opening.report.log_end_offset = state.log_end();
@@ -76,6 +77,8 @@ struct Opening {
     epochs: LeaderEpochs,
     producers: ProducerStates,
     report: Recovered,
+    /// Below it compaction may have left holes.
+    cleaner_point: Option<i64>,
 }
 
 impl Opening {
@@ -92,6 +95,7 @@ impl Opening {
             .recovery_point
             .max(known.map_or(0, |c| c.recovery_point))
             .max(self.saved_offset(RECOVERY_POINTS, inventory.has.recovery_point).await?);
+        self.cleaner_point = self.saved_cleaner_point(&inventory, hint.cleaner_point).await?;
         if hint.whole && inventory.segments.is_empty() && recovery_point > 0 {
             return Err(self.incomplete(0, 0, "every segment is missing"));
         }
@@ -117,6 +121,7 @@ impl Opening {
         }
         let end = state.log_end();
         state.log_start = log_start;
+        state.cleaner_point = self.cleaner_point;
         state.saved_start = saved_start;
         state.topic_id = hint.topic_id.or(known.map(|c| c.topic_id)).unwrap_or(Uuid::ZERO);
         state.checkpointed = known.map_or(-1, |c| c.recovery_point).min(end);

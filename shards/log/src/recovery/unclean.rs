@@ -42,7 +42,7 @@ impl Opening {
             let old = next.is_some_and(|n| n.base <= recovery_point);
             let trust = Trust {
                 verify: true,
-                holes: self.config.compact || old,
+                holes: self.config.compact || old || self.cleaner_point > Some(segment.base),
                 producers_from: from_snapshot.unwrap_or(oldest.base),
             };
             let known = usable.filter(|c| c.recovery_point == from);
