@@ -158,10 +158,9 @@ async fn load(
     let (mut found, clean) = disk::survey(data_dirs).await?;
     let metadata_dir = disk::metadata_dir(data_dirs, &found).await?;
     let now_ms = reactor::wall_clock_ms();
-    let (log, records) = MetadataLog::open(&shard.log_shared, metadata_dir, now_ms).await?;
-    let mut image = Image::new(shard.cluster_id());
-    let replayed = Delta { base_offset: 0, records: records.into() };
-    image.apply_delta(&replayed)?;
+    let shared = &shard.log_shared;
+    let (log, mut image) =
+        MetadataLog::open(shared, metadata_dir, shard.cluster_id(), now_ms).await?;
     registration.restart = if clean { Restart::Clean } else { Restart::Unclean };
     register(shard, &mut image, &log, &registration).await?;
     disk::set_strays_aside(data_dirs, &mut found, &image).await;

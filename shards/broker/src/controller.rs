@@ -164,6 +164,8 @@ impl Controller {
         }
         changes::apply(&self.shard, &delta).await;
         self.progress.reached(last).await;
+        let every = self.shard.config().metadata_snapshot_bytes;
+        self.log.snapshot_if_due(&self.shard.image(), every);
         Ok(())
     }
 }

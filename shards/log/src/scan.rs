@@ -18,6 +18,9 @@ use crate::producer_state::{EndedTransaction, ProducerStates};
 const WINDOW: usize = 1 << 20;
 /// Windows that are read while one is looked at, so that neither the device nor the core waits.
 const READ_AHEAD: usize = 2;
+/// Where a batch says of which format it is, and what it says.
+const MAGIC_AT: usize = 16;
+const MAGIC: u8 = 2;
 /// What is read again whole, as control batches are; with the start of its block it fits in the
 /// window, whatever the window's size.
 const SMALL_BATCH: usize = ALIGN;
@@ -255,4 +258,40 @@ impl Scanner {
             self.spare.push(window.buf);
         }
     }
+}
+
+/// Where the first whole batch of an offset from `offset` on starts behind `from`, at any byte. Slow:
+/// it is for a log of which nothing may be lost.
+pub(crate) async fn find_batch(
+    file: &File,
+    from: u32,
+    end: u32,
+    offset: i64,
+) -> io::Result<Option<u32>> {
+    let mut scanner = Scanner::new(file.clone(), from, end);
+    let (mut at, end) = (u64::from(from) + 1, u64::from(end));
+    while at + HEADER_BYTES as u64 <= end {
+        scanner.forget_below(at);
+        let bytes = scanner.read(at, HEADER_BYTES).await?;
+        let places = bytes.len().min((end - at) as usize) + 1 - HEADER_BYTES;
+        let candidates: Vec<u64> = bytes
+            .windows(HEADER_BYTES)
+            .take(places)
+            .enumerate()
+            .filter(|(_, head)| {
+                // The magic first: it sorts out almost everything.
+                head.get(MAGIC_AT) == Some(&MAGIC)
+                    && BatchHeader::parse(head).is_ok_and(|h| h.base_offset >= offset)
+            })
+            .map(|(place, _)| at + place as u64)
+            .collect();
+        for candidate in candidates {
+            let mut one = Scanner::new(file.clone(), candidate as u32, end as u32);
+            if matches!(one.next(true).await?, Found::Batch(..)) {
+                return Ok(Some(candidate as u32));
+            }
+        }
+        at += places as u64;
+    }
+    Ok(None)
 }

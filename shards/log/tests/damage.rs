@@ -283,6 +283,39 @@ fn a_log_that_must_be_whole_is_not_cut_below_its_recovery_point() {
     assert!(files(&path, ".log").is_empty());
 }
 
+/// A crash cuts the last write short and leaves nothing whole behind it; anything else is damage.
+#[test]
+fn a_log_that_must_be_whole_is_cut_only_where_a_crash_may_have_torn_it() {
+    let mut bench = Bench::new(false);
+    let size = nth(0).len();
+    let opened = |path: PathBuf| {
+        on_uring(move || async move {
+            let hint = OpenHint { whole: true, ..OpenHint::default() };
+            let opened = Log::open(&shared(1 << 20), path, config(), hint, NOW_MS).await;
+            opened.map(|(_, recovered)| recovered.log_end_offset).map_err(|e| e.to_string())
+        })
+    };
+    let original = bench.original();
+    let last = files(&original, ".log").pop().unwrap();
+    let base: usize = last.file_name().unwrap().to_str().unwrap()[..20].parse().unwrap();
+    let batches = BATCHES as usize - base;
+    assert!(batches > 3, "the last segment has batches to damage");
+    for damaged in 0..batches {
+        let path = bench.copy();
+        let file = path.join(last.file_name().unwrap());
+        flip(&file, damaged * size + 100, 3);
+        let before = std::fs::read(&file).unwrap();
+        let opened = opened(path);
+        if damaged + 1 == batches {
+            assert_eq!(opened, Ok(BATCHES as i64 - 1), "the last batch may have been torn");
+        } else {
+            let error = opened.unwrap_err();
+            assert!(error.contains("a whole batch at position"), "{error}");
+            assert_eq!(std::fs::read(&file).unwrap(), before, "the file is left as it was");
+        }
+    }
+}
+
 /// A segment file that somebody shortens under a running broker is an error of the reads that need
 /// what is missing; the others go on.
 #[test]

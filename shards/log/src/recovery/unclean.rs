@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use super::Opening;
-use super::inventory::Inventory;
+use super::inventory::{Inventory, OnDisk};
 use super::walk::{Ending, Start, Trust, reaches};
 use crate::checkpoint::Checkpoint;
 use crate::error::LogError;
+use crate::scan;
 use crate::segment::Segment;
 use crate::txn_index;
 
@@ -58,6 +59,10 @@ impl Opening {
             if whole && is_end && read.next_offset < recovery_point {
                 return Err(self.incomplete(segment.base, read.size, ending.problem()));
             }
+            if whole && !complete {
+                let later = on_disk.get(i + 1..).unwrap_or_default();
+                self.refuse_if_followed(*segment, &read, &ending, later).await?;
+            }
             txn_index::settle(&self.dir, &mut read, trust.producers_from)
                 .await
                 .map_err(|error| self.fail("reading a transaction index", error))?;
@@ -70,5 +75,32 @@ impl Opening {
             }
         }
         Ok(segments)
+    }
+
+    /// A crash leaves nothing whole behind the write that it cut short. Batches behind a damaged one
+    /// mean that something else did it, and cutting them off would lose what was acknowledged.
+    async fn refuse_if_followed(
+        &self,
+        segment: OnDisk,
+        read: &Segment,
+        ending: &Ending,
+        later: &[OnDisk],
+    ) -> Result<(), LogError> {
+        let followed = match (later.iter().find(|s| s.size > 0), read.file.clone()) {
+            (Some(later), _) => Some(format!("a segment that starts at offset {}", later.base)),
+            (None, Some(file)) => {
+                let found = scan::find_batch(&file, read.size, segment.size, read.next_offset);
+                let found = found.await.map_err(|error| self.fail("reading a segment", error))?;
+                found.map(|position| format!("a whole batch at position {position}"))
+            }
+            (None, None) => None,
+        };
+        match followed {
+            Some(what) => {
+                let problem = format!("{}, and {what} follows", ending.problem());
+                Err(self.incomplete(segment.base, read.size, &problem))
+            }
+            None => Ok(()),
+        }
     }
 }

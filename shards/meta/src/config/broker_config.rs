@@ -53,6 +53,8 @@ pub struct BrokerConfig {
     pub fetch_max_bytes: u32,
     pub fetch_session_slots: u32,
     pub producer_id_expiration_ms: i64,
+    /// Bytes of metadata records after which a snapshot is written.
+    pub metadata_snapshot_bytes: u64,
     /// What a topic without overrides gets.
     pub topic_defaults: TopicConfig,
 }
@@ -94,6 +96,7 @@ impl BrokerConfig {
             fetch_max_bytes: r.number("fetch.max.bytes")?,
             fetch_session_slots: r.number("max.incremental.fetch.session.cache.slots")?,
             producer_id_expiration_ms: r.number("producer.id.expiration.ms")?,
+            metadata_snapshot_bytes: r.number("metadata.log.max.record.bytes.between.snapshots")?,
             topic_defaults: TopicConfig::defaults(layers),
         })
     }

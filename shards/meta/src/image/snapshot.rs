@@ -13,32 +13,35 @@ impl Image {
     /// Records that build this image from an empty one, always in the same order: features, nodes,
     /// topics with their partitions by name, settings, producer ids.
     pub fn records(&self) -> Vec<MetadataRecord> {
-        let mut records = Vec::new();
-        for (name, level) in &self.features {
+        self.record_iter().collect()
+    }
+
+    /// The same one by one, for a snapshot that is written in pieces.
+    pub fn record_iter(&self) -> impl Iterator<Item = MetadataRecord> + '_ {
+        let features = self.features.iter().map(|(name, level)| {
             let name = name.clone().into();
-            records.push(m::FeatureLevelRecord { name, feature_level: *level }.into());
-        }
-        records.extend(self.nodes.values().map(|node| node.to_record().into()));
-        for topic in self.topics() {
-            records.push(topic_record(topic).into());
-            for (id, partition) in (0..).zip(&topic.partitions) {
-                records.push(partition_record(topic, id, partition).into());
-            }
-        }
-        records.extend(self.overrides.all().map(|(kind, resource, key, value)| {
+            m::FeatureLevelRecord { name, feature_level: *level }.into()
+        });
+        let nodes = self.nodes.values().map(|node| node.to_record().into());
+        let topics = self.topics().flat_map(|topic| {
+            let partitions = (0..)
+                .zip(&topic.partitions)
+                .map(|(id, partition)| partition_record(topic, id, partition).into());
+            std::iter::once(topic_record(topic).into()).chain(partitions)
+        });
+        let settings = self.overrides.all().map(|(kind, resource, key, value)| {
             MetadataRecord::from(m::ConfigRecord {
                 resource_type: kind.code(),
                 resource_name: resource.to_string().into(),
                 name: key.to_string().into(),
                 value: Some(value.to_string().into()),
             })
-        }));
-        if self.next_producer_id > 0 {
+        });
+        let ids = (self.next_producer_id > 0).then(|| {
             let next_producer_id = self.next_producer_id;
-            let record = m::ProducerIdsRecord { next_producer_id, broker_id: -1, broker_epoch: -1 };
-            records.push(record.into());
-        }
-        records
+            m::ProducerIdsRecord { next_producer_id, broker_id: -1, broker_epoch: -1 }.into()
+        });
+        features.chain(nodes).chain(topics).chain(settings).chain(ids)
     }
 
     /// An image from the records of a snapshot that ends with `offset`.

@@ -180,6 +180,7 @@ pub(super) const QUORUM: Section = Section {
         read_only("metadata.log.max.record.bytes.between.snapshots", Kind::Long)
             .default("20971520")
             .at_least(1)
+            .honoured()
             .doc("Bytes of metadata records after which a snapshot is written."),
         read_only("metadata.log.max.snapshot.interval.ms", Kind::Long)
             .default("3600000")
