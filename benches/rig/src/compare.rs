@@ -80,29 +80,28 @@ pub fn run(args: &CompareArgs) -> Result<()> {
         };
         conditions.legs.push((target.name(), before, procfs::load_average()));
         if let Err(error) = outcome {
-            let failure = format!("{}, {part:?}: {error}", target.name());
-            eprintln!("rig: {failure}");
-            conditions.failures.push(failure);
+            results.fail(target, &format!("{part:?}"), &error);
         }
         write_results(&out, &results, &conditions, &scale)?;
     }
     println!("{}", report::table(&results, &conditions, &scale));
     eprintln!("written to {}", out.display());
-    match conditions.failures.as_slice() {
-        [] => Ok(()),
-        failures => Err(Error::Usage(format!("{} legs failed", failures.len()))),
+    match results.failures.len() {
+        0 => Ok(()),
+        count => Err(Error::Usage(format!("{count} measurements failed"))),
     }
 }
 
 fn plan(groups: &[Group], scale: &Scale) -> Vec<(Target, Part)> {
     let wanted = |group| groups.contains(&group);
     let (mut parts, mut once) = (Vec::new(), Vec::new());
+    // What takes longest comes first, so that its repetition is what a time limit leaves out.
+    if wanted(Group::Partitions) {
+        parts.push(Part::Partitions);
+    }
     if wanted(Group::Restart) {
         parts.extend(scale.held.iter().copied().map(Part::Restart));
         once.extend(scale.held_once.iter().copied().map(Part::Restart));
-    }
-    if wanted(Group::Partitions) {
-        parts.push(Part::Partitions);
     }
     if wanted(Group::Backfill) {
         parts.push(Part::Backfill);
@@ -158,7 +157,6 @@ fn conditions(scale: &Scale) -> Result<Conditions> {
         java: say(Command::new("java").args(["--version"]))?,
         ceiling,
         legs: Vec::new(),
-        failures: Vec::new(),
     })
 }
 

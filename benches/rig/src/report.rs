@@ -22,8 +22,6 @@ pub struct Conditions {
     pub ceiling: Ceiling,
     /// The leg's broker; the machine's load averages before and after it.
     pub legs: Vec<(&'static str, String, String)>,
-    /// Legs that did not get to their end, and why.
-    pub failures: Vec<String>,
 }
 
 /// Title, and what an acknowledgement or a figure means on each broker.
@@ -80,7 +78,7 @@ fn heading(section: Section) -> (&'static str, &'static str) {
              request: a topic of 10,000 is created and then grown. Kafka's part begins with a virtual \
              machine that has just started, and its heap grows as it is used, so its memory of one \
              partition is rough. Latency: the same requests at the same rate, each to the next \
-             partition, every partition written before.",
+             partition, after two such requests to every partition.",
         ),
     }
 }
@@ -128,7 +126,7 @@ pub fn table(results: &Results, conditions: &Conditions, scale: &Scale) -> Strin
         text.push('\n');
     }
     let _ = writeln!(text, "## Expected\n\n{}", expected::table(results, conditions.machine.cores));
-    let _ = writeln!(text, "## Conditions\n\n{}", describe(conditions, scale));
+    let _ = writeln!(text, "## Conditions\n\n{}", describe(conditions, scale, &results.failures));
     text
 }
 
@@ -159,7 +157,7 @@ fn verdict(times_better: f64) -> String {
     }
 }
 
-fn describe(c: &Conditions, scale: &Scale) -> String {
+fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
     let machine = &c.machine;
     let mut text = format!(
         "- commit {}; {}, {} cores shared by broker and client, {:.1} GiB memory; Linux {}\n\
@@ -197,7 +195,7 @@ fn describe(c: &Conditions, scale: &Scale) -> String {
          measured; then {} windows of {:?} after {:?} for each produce row",
         scale.exercise, w.count, w.length, w.warmup
     );
-    for failure in &c.failures {
+    for failure in failures {
         let _ = writeln!(text, "- **failed**: {failure}");
     }
     for (target, before, after) in &c.legs {
@@ -245,7 +243,7 @@ pub fn json(results: &Results, c: &Conditions, scale: &Scale) -> Value {
         "backfill_memory": scale.backfill_memory,
         "backfill_bytes": scale.backfill_bytes,
         "limits": c.limits,
-        "failures": c.failures,
+        "failures": results.failures,
         "settings": SETTINGS.map(|(key, value)| format!("{key}={value}")),
         "connections": CONNECTIONS,
         "in_flight": IN_FLIGHT,

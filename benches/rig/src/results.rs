@@ -2,6 +2,7 @@
 
 use corelane_tests::Target;
 
+use crate::error::Error;
 use crate::sample::Sample;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +80,17 @@ impl Line {
 #[derive(Debug, Default)]
 pub struct Results {
     pub lines: Vec<Line>,
+    /// Legs or single measurements that did not get to their end, and why.
+    pub failures: Vec<String>,
 }
 
 impl Results {
+    pub fn fail(&mut self, target: Target, what: &str, why: &Error) {
+        let failure = format!("{}, {what}: {why}", target.name());
+        eprintln!("rig: {failure}");
+        self.failures.push(failure);
+    }
+
     pub fn add(&mut self, target: Target, section: Section, row: &str, m: Measure, value: f64) {
         let same = |l: &Line| l.section == section && l.row == row && l.measure == m;
         let line = match self.lines.iter().position(same) {

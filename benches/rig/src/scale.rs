@@ -117,7 +117,7 @@ impl Scale {
             latency_length: s(15),
             latency_per_second: 400.0,
             disk_probe: s(3),
-            held: vec![Held::Mebibytes(10 << 10), Held::Partitions(10_000)],
+            held: vec![Held::Partitions(10_000), Held::Mebibytes(10 << 10)],
             held_once: vec![
                 Held::Mebibytes(20 << 10),
                 Held::Mebibytes(1 << 10),

@@ -4,10 +4,11 @@
 use corelane_tests::Broker;
 
 use super::loads::load;
-use super::{Leg, create, delete, on_new_broker, pid};
+use super::{Leg, create, delete, on_new_broker, pid, tolerate};
 use crate::backfill::Backfill;
 use crate::disk::Files;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::latency::Latencies;
 use crate::payload::Batch;
 use crate::results::{MEGABYTES_READ, OTHER_CORES, Section};
 use crate::sample::{Mark, Progress, Sample};
@@ -39,25 +40,26 @@ impl Leg<'_> {
         };
         self.say("warming up");
         let rate = self.scale.backfill_rate;
-        backfill(Some(rate)).beside(|| self.latencies(broker, "warm-up"))?;
+        let warming = backfill(Some(rate)).beside(|| Ok(self.latencies(broker, "warm-up")));
+        tolerate(warming?.0)?;
         self.say("latency alone");
-        let (alone, spent) = self.latencies(broker, "alone")?;
-        self.add_both("alone", &alone, &spent);
+        let alone = self.latencies(broker, "alone");
+        self.add_both("alone", alone)?;
         let paced = format!("{BACKFILL_READERS} backfill readers of {:.0} MB/s", rate / 1e6);
         let unpaced = format!("{BACKFILL_READERS} backfill readers as fast as they go");
         for (case, rate) in [(paced, Some(rate)), (unpaced, None)] {
             self.say(&format!("latency beside {case}"));
             let name = if rate.is_some() { "paced" } else { "unpaced" };
-            let measured = backfill(rate).beside(|| self.latencies(broker, name))?;
-            let ((latencies, spent), read) = measured;
-            self.add_both(&format!("beside {case}"), &latencies, &spent);
+            let measured = backfill(rate).beside(|| Ok(self.latencies(broker, name)));
+            let (latencies, read) = measured?;
+            self.add_both(&format!("beside {case}"), latencies)?;
             self.add(Section::Backfill, &case, MEGABYTES_READ, read / 1e6);
         }
         Ok(())
     }
 
     /// On a new topic, which the consumers need.
-    fn latencies(&self, broker: &Broker, name: &str) -> Result<(latency::Latencies, Sample)> {
+    fn latencies(&self, broker: &Broker, name: &str) -> Result<(Latencies, Sample)> {
         disk::drain();
         let workload = Scale::usual();
         let topic = create(broker, name, workload.partitions, &[])?;
@@ -77,14 +79,21 @@ impl Leg<'_> {
         Ok((latencies, spent))
     }
 
-    fn add_both(&mut self, case: &str, latencies: &latency::Latencies, spent: &Sample) {
-        self.add_latencies(Section::Backfill, &format!("produce {case}"), &latencies.produced);
-        self.add_latencies(Section::Backfill, &format!("tail fetch {case}"), &latencies.fetched);
-        self.add(
-            Section::Backfill,
-            &format!("tail fetch {case}"),
-            OTHER_CORES,
-            spent.other_cores(),
-        );
+    fn add_both(&mut self, case: &str, measured: Result<(Latencies, Sample)>) -> Result<()> {
+        let produce = format!("produce {case}");
+        let tail = format!("tail fetch {case}");
+        match measured {
+            Ok((latencies, spent)) => {
+                self.add_latencies(Section::Backfill, &produce, &latencies.produced);
+                self.add_latencies(Section::Backfill, &tail, &latencies.fetched);
+                self.add(Section::Backfill, &tail, OTHER_CORES, spent.other_cores());
+            }
+            // There is more to measure.
+            Err(error @ Error::FallsBehind { .. }) => {
+                self.results.fail(self.target, &produce, &error);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 }

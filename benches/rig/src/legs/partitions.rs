@@ -5,17 +5,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use corelane_tests::Broker;
+use hdrhistogram::Histogram;
 
-use super::{Leg, MEBIBYTE, MEMORY, create, delete, on_new_broker, pid};
+use super::loads::load;
+use super::{Leg, MEBIBYTE, MEMORY, create, delete, on_new_broker, pid, tolerate};
 use crate::admin::{self, Layout, Left};
 use crate::cluster::Topic;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::payload::Batch;
 use crate::results::{COUNT, KIBIBYTES, MEBIBYTES, OTHER_CORES, SECONDS, Section};
-use crate::sample::{Mark, Progress};
+use crate::sample::{Mark, Progress, Sample};
 use crate::scale::{CONNECTIONS, Scale};
 use crate::sweep::Sweep;
-use crate::{disk, latency, procfs};
+use crate::{disk, latency, procfs, produce};
 
 const FEW: i32 = 10;
 const PARTITIONS_A_TOPIC: i32 = 10;
@@ -38,16 +40,16 @@ impl Leg<'_> {
 
         let few = create(broker, "few", FEW, &[])?;
         self.say("warming up");
-        self.steady(broker, &few, self.scale.exercise, None)?;
+        tolerate(self.steady(broker, &few, self.scale.exercise))?;
         let length = self.scale.many_length;
         self.say(&format!("open-loop produce to {FEW} partitions"));
-        self.steady(broker, &few, length, Some(FEW))?;
+        self.measure(broker, &few, length)?;
         delete(broker, &few)?;
         let large = Layout { count: 1, partitions: many };
         let topics = self.make(broker, "large", large)?;
         if let Some(topic) = topics.first() {
             self.say(&format!("open-loop produce to {many} partitions"));
-            self.steady(broker, topic, length, Some(many))?;
+            self.measure(broker, topic, length)?;
             let row = format!("open files with {many} partitions, after produce to each");
             self.add(Section::Partitions, &row, COUNT, procfs::open_files(pid(broker)?)?);
         }
@@ -100,36 +102,49 @@ impl Leg<'_> {
         Ok(())
     }
 
-    /// Open-loop produce of the same requests at the same rate, whatever the number of partitions;
-    /// measured if that is given.
+    fn measure(&mut self, broker: &Broker, topic: &Topic, length: Duration) -> Result<()> {
+        let partitions = topic.leaders.len();
+        let megabytes = self.scale.many_per_second * usual_batch()?.value_bytes as f64 / 1e6;
+        let row = format!("produce of {megabytes:.1} MB/s to {partitions} partitions");
+        match self.steady(broker, topic, length) {
+            Ok((latencies, spent)) => {
+                self.add_latencies(Section::Partitions, &row, &latencies);
+                self.add(Section::Partitions, &row, OTHER_CORES, spent.other_cores());
+            }
+            // There is more to measure.
+            Err(error @ Error::FallsBehind { .. }) => self.results.fail(self.target, &row, &error),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Open-loop produce of the same requests at the same rate, whatever the number of partitions.
+    /// Two such requests to each come before: the first pages of files and indexes are made then.
     fn steady(
-        &mut self,
-        b: &Broker,
+        &self,
+        broker: &Broker,
         topic: &Topic,
         length: Duration,
-        of: Option<i32>,
-    ) -> Result<()> {
+    ) -> Result<(Histogram<u64>, Sample)> {
+        let batch = usual_batch()?;
+        let partitions = topic.leaders.len() as u64;
+        produce::run_volume(&load(topic, &batch), 2 * partitions * batch.value_bytes)?;
         disk::drain();
-        let workload = Scale::usual();
-        let batch = Batch::build(workload.record_bytes, workload.batch_bytes)?;
-        let rate = self.scale.many_per_second;
         let idle = Progress::default();
-        let from = Mark::now(&idle, pid(b)?)?;
+        let from = Mark::now(&idle, pid(broker)?)?;
         let histogram = latency::run(&latency::Load {
             topic,
             batch: &batch,
             connections: CONNECTIONS,
-            requests_per_second: rate,
+            requests_per_second: self.scale.many_per_second,
             warmup: self.scale.latency_warmup,
             length,
         })?;
-        let spent = from.until(&Mark::now(&idle, pid(b)?)?);
-        if let Some(partitions) = of {
-            let megabytes = rate * batch.value_bytes as f64 / 1e6;
-            let row = format!("produce of {megabytes:.1} MB/s to {partitions} partitions");
-            self.add_latencies(Section::Partitions, &row, &histogram);
-            self.add(Section::Partitions, &row, OTHER_CORES, spent.other_cores());
-        }
-        Ok(())
+        Ok((histogram, from.until(&Mark::now(&idle, pid(broker)?)?)))
     }
+}
+
+fn usual_batch() -> Result<Batch> {
+    let workload = Scale::usual();
+    Batch::build(workload.record_bytes, workload.batch_bytes)
 }
