@@ -5,6 +5,7 @@
 //! Results are written after every leg, so that a run that is ended early leaves what it has. A leg
 //! that fails is noted in them and the run goes on.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -57,6 +58,17 @@ enum Part {
     Partitions,
 }
 
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Loads => f.write_str("loads"),
+            Part::Restart(held) => write!(f, "restart with {held}"),
+            Part::Backfill => f.write_str("backfill readers"),
+            Part::Partitions => f.write_str("many partitions"),
+        }
+    }
+}
+
 pub fn run(args: &CompareArgs) -> Result<()> {
     let scale = if args.quick { Scale::quick() } else { Scale::full() };
     let mut conditions = conditions(&scale)?;
@@ -71,6 +83,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
             break;
         }
         let before = procfs::load_average();
+        let begun = Instant::now();
         let mut leg = Leg { target, scale: &scale, results: &mut results };
         let outcome = match part {
             Part::Loads => leg.loads(),
@@ -78,9 +91,15 @@ pub fn run(args: &CompareArgs) -> Result<()> {
             Part::Backfill => leg.backfill(),
             Part::Partitions => leg.partitions(),
         };
-        conditions.legs.push((target.name(), before, procfs::load_average()));
+        conditions.legs.push(report::LegRun {
+            broker: target.name(),
+            part: part.to_string(),
+            seconds: begun.elapsed().as_secs_f64(),
+            load_before: before,
+            load_after: procfs::load_average(),
+        });
         if let Err(error) = outcome {
-            results.fail(target, &format!("{part:?}"), &error);
+            results.fail(target, &part.to_string(), &error);
         }
         write_results(&out, &results, &conditions, &scale)?;
     }
@@ -178,7 +197,7 @@ mod tests {
         let parts = scale.held.len() + 2;
         assert_eq!(of(Target::ApacheKafka), 2 * parts + scale.held_once.len());
         assert_eq!(of(Target::Corelane), of(Target::ApacheKafka));
-        let shown: Vec<String> = legs.iter().map(|(_, part)| format!("{part:?}")).collect();
+        let shown: Vec<String> = legs.iter().map(|(_, part)| part.to_string()).collect();
         assert_eq!(shown.first(), shown.last());
         assert_eq!(legs.first().map(|leg| leg.0), legs.last().map(|leg| leg.0));
     }

@@ -20,8 +20,17 @@ pub struct Conditions {
     pub limits: String,
     pub java: String,
     pub ceiling: Ceiling,
-    /// The leg's broker; the machine's load averages before and after it.
-    pub legs: Vec<(&'static str, String, String)>,
+    pub legs: Vec<LegRun>,
+}
+
+/// A leg that was run, with the machine's load averages around it.
+#[derive(Debug)]
+pub struct LegRun {
+    pub broker: &'static str,
+    pub part: String,
+    pub seconds: f64,
+    pub load_before: String,
+    pub load_after: String,
 }
 
 /// Title, and what an acknowledgement or a figure means on each broker.
@@ -198,8 +207,11 @@ fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
     for failure in failures {
         let _ = writeln!(text, "- **failed**: {failure}");
     }
-    for (target, before, after) in &c.legs {
-        let _ = writeln!(text, "- load averages around a leg of {target}: {before} → {after}");
+    for LegRun { broker, part, seconds, load_before, load_after } in &c.legs {
+        let _ = writeln!(
+            text,
+            "- a leg of {seconds:.0} s, {broker}, {part}: load averages {load_before} → {load_after}"
+        );
     }
     text
 }
@@ -222,7 +234,15 @@ pub fn json(results: &Results, c: &Conditions, scale: &Scale) -> Value {
             "times_better": line.times_better(),
         })
     };
-    let leg = |(target, before, after): &(&str, String, String)| json!({ "broker": target, "load_before": before, "load_after": after });
+    let leg = |leg: &LegRun| {
+        json!({
+            "broker": leg.broker,
+            "part": leg.part,
+            "seconds": leg.seconds,
+            "load_before": leg.load_before,
+            "load_after": leg.load_after,
+        })
+    };
     json!({
         "scale": scale.name,
         "date": c.date,
