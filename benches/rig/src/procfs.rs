@@ -74,11 +74,18 @@ pub fn bytes_read(pid: u32) -> Result<f64> {
 }
 
 fn parse_bytes_read(text: &str) -> Option<f64> {
-    let field = |key: &str| {
-        let value = text.lines().find_map(|line| line.strip_prefix(key))?;
-        value.trim().parse::<f64>().ok()
-    };
-    Some(field("rchar:")?.max(field("read_bytes:")?))
+    Some(io_field(text, "rchar:")?.max(io_field(text, "read_bytes:")?))
+}
+
+fn io_field(text: &str, key: &str) -> Option<f64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+    value.trim().parse().ok()
+}
+
+/// Of those, the bytes that came from the device.
+pub fn device_bytes_read(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/io");
+    io_field(&read(&path)?, "read_bytes:").ok_or(Error::Unreadable(path))
 }
 
 /// Descriptors that a process has open.

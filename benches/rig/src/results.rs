@@ -44,6 +44,7 @@ pub const DRAIN: Measure = measure("sync afterwards, s", Better::Neither);
 pub const SECONDS: Measure = measure("s", Better::Lower);
 pub const MEBIBYTES: Measure = measure("MiB", Better::Lower);
 pub const MEGABYTES_READ: Measure = measure("MB/s read", Better::Higher);
+pub const DISK_READ: Measure = measure("MB/s from the disk", Better::Neither);
 pub const KIBIBYTES: Measure = measure("KiB", Better::Lower);
 /// Nothing to be better at: some scan, some look only.
 pub const READ: Measure = measure("MiB read until then", Better::Neither);

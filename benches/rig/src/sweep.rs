@@ -50,11 +50,14 @@ pub struct Sweep<'a> {
 /// Knocks until a starting broker knows a leader for every partition of these topics.
 pub fn await_known(at: SocketAddr, names: &[String], since: Instant) -> Result<Vec<Topic>> {
     loop {
-        match look_up_all(at, names) {
+        let error = match look_up_all(at, names) {
             Ok(topics) => return Ok(topics),
-            Err(error) => give_up(since, error)?,
-        }
-        thread::sleep(KNOCK_EVERY);
+            Err(error) => error,
+        };
+        // Once it answers, the answer may be long.
+        let pause = if matches!(error, Error::Io { .. }) { KNOCK_EVERY } else { ASK_AGAIN_AFTER };
+        give_up(since, error)?;
+        thread::sleep(pause);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Produce and tail-fetch latency, alone and beside backfill readers of a log four times as large
 //! as the memory that the broker was given.
 
+use std::time::Instant;
+
 use corelane_tests::Broker;
 
 use super::loads::load;
@@ -10,10 +12,10 @@ use crate::disk::Files;
 use crate::error::{Error, Result};
 use crate::latency::Latencies;
 use crate::payload::Batch;
-use crate::results::{MEGABYTES_READ, OTHER_CORES, Section};
+use crate::results::{DISK_READ, MEGABYTES_READ, OTHER_CORES, Section};
 use crate::sample::{Mark, Progress, Sample};
 use crate::scale::{BACKFILL_READERS, CONNECTIONS, Scale};
-use crate::{disk, latency, produce};
+use crate::{disk, latency, procfs, produce};
 
 /// Of the log that is read again.
 const TOPIC: &str = "old";
@@ -50,10 +52,14 @@ impl Leg<'_> {
         for (case, rate) in [(paced, Some(rate)), (unpaced, None)] {
             self.say(&format!("latency beside {case}"));
             let name = if rate.is_some() { "paced" } else { "unpaced" };
+            let (before, since) = (procfs::device_bytes_read(pid(broker)?)?, Instant::now());
             let measured = backfill(rate).beside(|| Ok(self.latencies(broker, name)));
+            let from_disk = procfs::device_bytes_read(pid(broker)?)? - before;
+            let from_disk = from_disk / since.elapsed().as_secs_f64();
             let (latencies, read) = measured?;
             self.add_both(&format!("beside {case}"), latencies)?;
             self.add(Section::Backfill, &case, MEGABYTES_READ, read / 1e6);
+            self.add(Section::Backfill, &case, DISK_READ, from_disk / 1e6);
         }
         Ok(())
     }
