@@ -4,6 +4,7 @@
 //! others; each shard then opens its partitions and serves as they become ready. To stop, shard 0
 //! tells the others, waits until every log is closed, and marks the directories as clean.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tracing::{info, warn};
 use wire::Uuid;
 
 use crate::controller::{CONTROLLER_QUEUE, Controller, Progress};
+use crate::data_dirs::{DirState, health, settle};
 use crate::disk::{self, Checkpoints};
 use crate::mesh::{Boot, CheckpointEntry, ShardMessage};
 use crate::metadata_log::MetadataLog;
@@ -33,6 +35,8 @@ const LISTENER: &str = "PLAINTEXT";
 const PLAIN_TEXT: i16 = 0;
 /// Exit code of a process that a second signal ended, as shells have it for an interrupt.
 const INTERRUPTED: i32 = 130;
+/// Records that say where partitions are, committed together.
+const SETTLED_RECORDS_MAX: usize = 10_000;
 const STOP_POLL: Duration = Duration::from_millis(10);
 
 /// Serves until the process is asked to end; returns after a clean shutdown.
@@ -83,7 +87,7 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
     let (log, boot) = load(&shard, registration).await?;
     let shards = shard.mesh.shards();
     let progress = Rc::new(Progress::new(shards));
-    let checkpoints = Rc::new(Checkpoints::new());
+    let checkpoints = Rc::new(Checkpoints::new(shard.dirs.len()));
     let (stopped_sender, stopped) = channel(shards.max(1));
     let ends = Ends {
         boot: None,
@@ -110,9 +114,16 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
     let asked_to_end = spawn(reactor::signal::termination());
     yield_now().await;
     ready();
-    match race(race(&mut pump, &mut controlling), asked_to_end).await {
-        Either::Left(Either::Left(ended)) => return ended,
-        Either::Left(Either::Right(ended)) => return ended.and(Err(BrokerError::MeshClosed)),
+    let no_metadata = shard.clone();
+    let no_metadata = spawn(async move { no_metadata.dirs.metadata_dir_failed().await });
+    let ended = race(race(&mut pump, &mut controlling), no_metadata);
+    match race(ended, asked_to_end).await {
+        // Nothing could be changed any more: half a broker never serves.
+        Either::Left(Either::Right(reason)) => return Err(BrokerError::DataDirs(reason)),
+        Either::Left(Either::Left(Either::Left(ended))) => return ended,
+        Either::Left(Either::Left(Either::Right(ended))) => {
+            return ended.and(Err(BrokerError::MeshClosed));
+        }
         Either::Right(Ok(signal)) => info!("{signal:?}: shutting down"),
         Either::Right(Err(source)) => return Err(BrokerError::Signals(source)),
     }
@@ -154,18 +165,31 @@ async fn load(
     shard: &Rc<Shard>,
     mut registration: Registration,
 ) -> Result<(MetadataLog, Arc<Boot>), BrokerError> {
-    let data_dirs = shard.data_dirs();
-    let (mut found, clean) = disk::survey(data_dirs).await?;
-    let metadata_dir = disk::metadata_dir(data_dirs, &found).await?;
+    let dirs = &shard.dirs;
+    let surveys = disk::survey(dirs).await;
+    let metadata_number = disk::metadata_dir(dirs, &surveys).await?;
+    dirs.set_metadata_dir(metadata_number);
+    let metadata_dir = dirs.path(metadata_number).unwrap_or(Path::new("."));
+    for number in dirs.usable() {
+        health::prepare(shard, number).await;
+    }
+    let clean = surveys.len() == dirs.len() && surveys.iter().all(|survey| survey.clean);
     let now_ms = reactor::wall_clock_ms();
     let shared = &shard.log_shared;
     let (log, mut image) =
         MetadataLog::open(shared, metadata_dir, shard.cluster_id(), now_ms).await?;
     registration.restart = if clean { Restart::Clean } else { Restart::Unclean };
     register(shard, &mut image, &log, &registration).await?;
-    disk::set_strays_aside(data_dirs, &mut found, &image).await;
-    disk::warn_of_missing(&found, &image);
-    Ok((log, Arc::new(Boot { image, found })))
+    let settled = settle::at_start(dirs, &surveys, &image, shard.broker_id()).await?;
+    for records in settled.records.chunks(SETTLED_RECORDS_MAX) {
+        commit(&mut image, &log, records.to_vec()).await?;
+    }
+    let failed = (0..dirs.len()).filter_map(|number| match dirs.state(number) {
+        DirState::Failed(reason) => Some((number, reason.to_string())),
+        DirState::Online | DirState::Full => None,
+    });
+    let failed = failed.collect();
+    Ok((log, Arc::new(Boot { image, found: settled.found, failed })))
 }
 
 async fn register(
@@ -246,12 +270,12 @@ async fn stop_all(
     }
     // A change that was under way waits for them no longer; what it changed is in the log.
     progress.end();
-    clean &= checkpoints.write(shard.data_dirs()).await;
+    clean &= checkpoints.write(&shard.dirs).await;
     // Closes the controller's queue, which ends it once what is in it is done.
     shard.controller.replace(None);
     controlling.await?.close().await?;
     if clean {
-        disk::mark_clean(shard.data_dirs()).await;
+        disk::mark_clean(&shard.dirs).await;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use meta::{Changes, Delta, NodeId};
 use tracing::warn;
 use wire::Uuid;
 
-use crate::mesh::Boot;
+use crate::mesh::{Boot, FoundLog};
 use crate::partitions::Assignment;
 use crate::shard::Shard;
 
@@ -36,6 +36,9 @@ pub(crate) async fn apply(shard: &Rc<Shard>, delta: &Delta) {
 pub(crate) fn boot(shard: &Rc<Shard>, boot: &Boot) {
     shard.change_image(|image| *image = boot.image.clone());
     shard.found.replace(boot.found.clone());
+    for (number, reason) in &boot.failed {
+        shard.dirs.fail(*number, reason);
+    }
     refresh_broker_config(shard);
     let everything: Vec<(Uuid, i32)> = {
         let image = shard.image();
@@ -56,7 +59,8 @@ fn open_all(shard: &Rc<Shard>, partitions: impl Iterator<Item = (Uuid, i32)>) {
     }
 }
 
-fn assignment(shard: &Rc<Shard>, topic_id: Uuid, index: i32) -> Option<Assignment> {
+/// What opening the partition takes, if this shard leads it.
+pub(crate) fn assignment(shard: &Rc<Shard>, topic_id: Uuid, index: i32) -> Option<Assignment> {
     let image = shard.image();
     let topic = image.topic_by_id(topic_id)?;
     let state = topic.partition(index)?;
@@ -66,7 +70,20 @@ fn assignment(shard: &Rc<Shard>, topic_id: Uuid, index: i32) -> Option<Assignmen
     let name: Rc<str> = Rc::from(topic.name.as_ref());
     // What was found belongs to the topic of that time; a new topic starts afresh.
     let found = shard.found.borrow_mut().remove(&log::partition_dir_name(&name, index));
-    Some(Assignment { topic_id, topic: name, index, leader_epoch: state.leader_epoch, found })
+    let home = home(shard, state, found);
+    // A copy elsewhere than where it is recorded does not count.
+    let found = found.filter(|found| home == Ok(found.dir_number));
+    Some(Assignment { topic_id, topic: name, index, leader_epoch: state.leader_epoch, found, home })
+}
+
+/// The data directory of a partition: the recorded one, or none. One that is not recorded and was
+/// not found may be in a directory that cannot be used.
+fn home(shard: &Shard, state: &meta::Partition, found: Option<FoundLog>) -> Result<usize, String> {
+    match (state.directory_on(shard.broker_id()), found) {
+        (Some(id), _) => shard.dirs.usable_with_id(id),
+        (None, Some(found)) => Ok(found.dir_number),
+        (None, None) => Err("it is in none of the data directories that can be used".to_owned()),
+    }
 }
 
 async fn lead_or_release(shard: &Rc<Shard>, topic_id: Uuid, index: i32) {

@@ -9,9 +9,10 @@ use std::rc::Rc;
 
 use meta::{Delta, Failure, MetadataRecord, NodeId};
 use reactor::sync::{Notify, OneshotSender, Receiver};
-use wire::ErrorCode;
+use wire::{ErrorCode, Uuid};
 
 use crate::control::{ControlReply, ControlRequest};
+use crate::data_dirs::placement::Placer;
 use crate::mesh::ShardMessage;
 use crate::metadata_log::MetadataLog;
 use crate::shard::Shard;
@@ -103,11 +104,47 @@ impl Controller {
     }
 
     async fn serve(&self, request: ControlRequest) -> Result<ControlReply, BrokerError> {
-        let (records, reply) = self.decide(request);
+        if let Some(reply) = self.no_room(&request) {
+            return Ok(reply);
+        }
+        let (mut records, reply) = self.decide(request);
+        self.choose_directories(&mut records);
         if !records.is_empty() {
             self.commit(records).await?;
         }
         Ok(reply)
+    }
+
+    /// New partitions need a data directory that works and is not full. One that nobody could
+    /// produce to is better refused than made.
+    fn no_room(&self, request: &ControlRequest) -> Option<ControlReply> {
+        let adds_partitions = matches!(
+            request,
+            ControlRequest::CreateTopics { .. }
+                | ControlRequest::AutoCreate { .. }
+                | ControlRequest::CreatePartitions { .. }
+        );
+        if !adds_partitions || !self.shard.dirs.candidates(&self.shard.image()).is_empty() {
+            return None;
+        }
+        let message = "Every data directory is almost full or has failed.";
+        Some(ControlReply::Failed(Failure::new(ErrorCode::KafkaStorageError, message)))
+    }
+
+    /// Writes into the records of new partitions which data directory each gets.
+    fn choose_directories(&self, records: &mut [MetadataRecord]) {
+        let mut placer = Placer::new(self.shard.dirs.candidates(&self.shard.image()));
+        for record in records {
+            let MetadataRecord::Partition(new) = record else { continue };
+            let broker_id = self.shard.broker_id();
+            let ours = |node: i32| NodeId(node).broker() == broker_id;
+            if !new.directories.is_empty() || !new.replicas.iter().any(ours) {
+                continue;
+            }
+            let Some(id) = placer.next() else { return };
+            let directories = new.replicas.iter().map(|n| if ours(n) { id } else { Uuid::ZERO });
+            new.directories = directories.collect();
+        }
     }
 
     fn decide(&self, request: ControlRequest) -> (Vec<MetadataRecord>, ControlReply) {

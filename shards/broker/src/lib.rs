@@ -14,6 +14,7 @@ mod changes;
 mod connection;
 mod control;
 mod controller;
+mod data_dirs;
 mod disk;
 mod errors;
 mod fetch_session;
@@ -38,6 +39,7 @@ use reactor::Mesh;
 
 pub use api::{ApiSupport, api_table};
 pub use boot::run;
+pub use data_dirs::DataDirStart;
 pub use mesh::{MESH_CAPACITY, ShardMessage};
 
 /// Everything a shard is given when it starts.
@@ -53,8 +55,8 @@ pub struct ShardStart {
     pub listen: SocketAddr,
     /// Host and port that clients are told, of every shard in order.
     pub advertised: Vec<(String, u16)>,
-    /// Formatted and locked by the process.
-    pub data_dirs: Vec<PathBuf>,
+    /// Formatted and locked by the process; some may have failed.
+    pub data_dirs: Vec<DataDirStart>,
     pub config: Arc<BrokerConfig>,
     pub static_config: Arc<StaticConfig>,
     /// Memory for all shards together, in bytes.

@@ -10,6 +10,7 @@
 //! | `Checkpoint` | all → 0 | one a period | – | the next period repeats it |
 //! | `Sample` | 0 → all | one a scrape, 16 scrapes | `Samples` | reported as not up after 5 s |
 //! | `Samples` | all → 0 | one a `Sample` | – | – |
+//! | `DataDir` | any → all | one a failure or recovery | – | each shard looks for itself |
 //! | `Stop` | 0 → all | once | `Stopped` | the process ends |
 //! | `Stopped` | all → 0 | once | – | – |
 
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use meta::{Delta, Image};
 
 use crate::control::{ControlReply, ControlRequest};
+use crate::data_dirs::DirNews;
 use crate::metrics::Samples;
 
 /// Messages between a pair of shards that may wait; then the sender waits.
@@ -33,6 +35,7 @@ pub enum ShardMessage {
     Checkpoint(Vec<CheckpointEntry>),
     Sample { token: u64 },
     Samples { token: u64, samples: Box<Samples> },
+    DataDir { number: usize, news: DirNews },
     Stop,
     Stopped { entries: Vec<CheckpointEntry>, clean: bool },
 }
@@ -42,6 +45,8 @@ pub struct Boot {
     pub image: Image,
     /// Partition directories found on disk, by name.
     pub found: BTreeMap<String, FoundLog>,
+    /// Data directories that have failed, with the reasons.
+    pub failed: Vec<(usize, String)>,
 }
 
 /// A partition directory that was on disk at start.
@@ -54,6 +59,12 @@ pub struct FoundLog {
     pub log_start_offset: i64,
     /// Where compaction stood, if it ever ran.
     pub cleaner_point: Option<i64>,
+}
+
+impl FoundLog {
+    /// Nothing is known but the partition's own files.
+    pub(crate) const UNKNOWN: FoundLog =
+        FoundLog { dir_number: 0, clean: false, recovery_point: 0, log_start_offset: 0, cleaner_point: None };
 }
 
 /// One partition's line in the checkpoint files of its data directory.

@@ -4,7 +4,6 @@
 //! watermark is the log's visible end: what is as durable as the topic promises.
 
 use std::cell::{Cell, RefCell};
-use std::io::ErrorKind;
 use std::rc::Rc;
 
 use log::{Log, LogState};
@@ -12,6 +11,7 @@ use meta::config::TopicConfig;
 use wire::records::validate::Rules;
 use wire::{ErrorCode, Uuid};
 
+use crate::disk;
 use crate::metrics::TopicTraffic;
 use crate::settings::{self, PartitionLimits};
 
@@ -132,12 +132,12 @@ impl Partition {
         config.delete || !config.compact
     }
 
-    /// Whether a write has failed because the disk was full: such a log is whole and can go on as
-    /// soon as there is space.
-    pub fn ran_out_of_space(&self) -> bool {
+    /// Whether a failed write was one for which the disk had no space: such a log is whole and can
+    /// go on as soon as there is some. `None`: no write has failed.
+    pub fn ran_out_of_space(&self) -> Option<bool> {
         match self.log.state() {
-            LogState::Poisoned(error) => error.cause.kind() == ErrorKind::StorageFull,
-            LogState::Online | LogState::Closed => false,
+            LogState::Poisoned(error) => Some(disk::is_out_of_space(&error.cause)),
+            LogState::Online | LogState::Closed => None,
         }
     }
 

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use ahash::{AHashMap, RandomState};
 use log::{Log, OpenHint};
-use reactor::sync::{Notify, Semaphore};
-use tracing::{error, info, warn};
+use reactor::sync::{Notify, Permit, Semaphore};
+use tracing::{debug, error, info, warn};
 use wire::Uuid;
 
 use crate::mesh::{CheckpointEntry, FoundLog};
@@ -23,13 +23,15 @@ fn fixed_order() -> RandomState {
     RandomState::with_seeds(1, 2, 3, 4)
 }
 
-/// Partitions of one shard that may be opening or closing at the same time.
+/// Partitions of one data directory that one shard may be opening or closing at the same time.
 const OPENING_MAX: usize = 64;
 
 pub(crate) enum Slot {
     Opening,
     Online(Rc<Partition>),
-    Offline,
+    /// Its data directory has failed or is missing, or it could not be opened. What was open before
+    /// may still be at work on its files: it is closed before they are opened again.
+    Offline(Option<Rc<Partition>>),
 }
 
 /// How many slots are in which state.
@@ -47,6 +49,8 @@ pub(crate) struct Assignment {
     pub index: i32,
     pub leader_epoch: i32,
     pub found: Option<FoundLog>,
+    /// The number of its data directory, or why that cannot be used.
+    pub home: Result<usize, String>,
 }
 
 impl Assignment {
@@ -57,19 +61,17 @@ impl Assignment {
 
 pub(crate) struct LocalPartitions {
     slots: RefCell<AHashMap<(Uuid, i32), Slot>>,
-    /// Partitions per data directory, so that new ones go where the fewest are.
-    per_dir: RefCell<Vec<usize>>,
     slot_changed: Notify,
-    permits: Semaphore,
+    /// By data directory: one that hangs must not keep the others' partitions waiting.
+    permits: Vec<Semaphore>,
 }
 
 impl LocalPartitions {
     pub fn new(data_dirs: usize) -> Self {
         LocalPartitions {
             slots: RefCell::new(AHashMap::with_hasher(fixed_order())),
-            per_dir: RefCell::new(vec![0; data_dirs]),
             slot_changed: Notify::new(),
-            permits: Semaphore::new(OPENING_MAX),
+            permits: (0..data_dirs).map(|_| Semaphore::new(OPENING_MAX)).collect(),
         }
     }
 
@@ -88,7 +90,7 @@ impl LocalPartitions {
         let slots = self.slots.borrow();
         let online = slots.values().filter_map(|slot| match slot {
             Slot::Online(partition) => Some(partition.clone()),
-            Slot::Opening | Slot::Offline => None,
+            Slot::Opening | Slot::Offline(_) => None,
         });
         let mut online: Vec<Rc<Partition>> = online.collect();
         online.sort_by(|a, b| (&a.topic, a.index).cmp(&(&b.topic, b.index)));
@@ -112,24 +114,67 @@ impl LocalPartitions {
         self.slot_changed.notify_all();
     }
 
-    fn choose_dir(&self, found: Option<FoundLog>) -> usize {
-        let mut per_dir = self.per_dir.borrow_mut();
-        let fewest = per_dir.iter().enumerate().min_by_key(|(_, count)| **count);
-        let number = found.map_or(fewest.map_or(0, |(number, _)| number), |f| f.dir_number);
-        if let Some(count) = per_dir.get_mut(number) {
-            *count += 1;
+    /// Partitions that are offline, in order.
+    pub fn offline(&self) -> Vec<(Uuid, i32)> {
+        let slots = self.slots.borrow();
+        let offline = slots.iter().filter(|(_, slot)| matches!(slot, Slot::Offline(_)));
+        let mut keys: Vec<(Uuid, i32)> = offline.map(|(key, _)| *key).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    async fn permit(&self, dir_number: usize) -> Option<Permit> {
+        Some(self.permits.get(dir_number)?.acquire(1).await)
+    }
+
+    /// Takes every partition of a data directory offline and tells everyone who waits for one.
+    /// Returns how many.
+    pub fn take_offline(&self, dir_number: usize) -> usize {
+        let here: Vec<Rc<Partition>> =
+            self.online().into_iter().filter(|p| p.dir_number == dir_number).collect();
+        for partition in &here {
+            let key = (partition.topic_id, partition.index);
+            self.set(key, Slot::Offline(Some(partition.clone())));
+            partition.log.fail("the data directory has failed");
         }
-        number
+        here.len()
+    }
+
+    /// Opens a partition that is offline.
+    pub fn open_again(&self, shard: &Rc<Shard>, assignment: Assignment) {
+        let key = (assignment.topic_id, assignment.index);
+        let before = match self.slots.borrow_mut().get_mut(&key) {
+            Some(Slot::Offline(before)) => before.take(),
+            _ => return,
+        };
+        self.open_after(shard, assignment, before);
     }
 
     /// Marks the partition as opening at once and opens it in the background.
     pub fn open(&self, shard: &Rc<Shard>, assignment: Assignment) {
+        self.open_after(shard, assignment, None);
+    }
+
+    fn open_after(&self, shard: &Rc<Shard>, assignment: Assignment, before: Option<Rc<Partition>>) {
         let key = (assignment.topic_id, assignment.index);
+        let dir_number = match &assignment.home {
+            Ok(number) => *number,
+            Err(reason) => {
+                debug!(topic = %assignment.topic, partition = assignment.index, "offline: {reason}");
+                self.set(key, Slot::Offline(before));
+                return;
+            }
+        };
         self.set(key, Slot::Opening);
-        let dir_number = self.choose_dir(assignment.found);
         let shard = shard.clone();
         reactor::spawn(async move {
-            let permit = shard.partitions.permits.acquire(1).await;
+            // What could not be written is gone with the close; its producers were told so.
+            if let Some(before) = before
+                && let Err(error) = before.log.clone().close().await
+            {
+                debug!(topic = %before.topic, partition = before.index, "closed: {error}");
+            }
+            let permit = shard.partitions.permit(dir_number).await;
             let known_at = shard.image().offset();
             let slot = match open(&shard, &assignment, dir_number).await {
                 Ok(partition) => {
@@ -143,14 +188,21 @@ impl LocalPartitions {
                         topic = %assignment.topic, partition = assignment.index,
                         "partition is offline: {reason}"
                     );
-                    Slot::Offline
+                    Slot::Offline(None)
                 }
             };
             drop(permit);
             let partitions = &shard.partitions;
             let still_wanted = partitions.slots.borrow().contains_key(&key);
             if still_wanted {
-                partitions.set(key, slot);
+                let fell = match &slot {
+                    Slot::Online(partition) if shard.dirs.is_failed(dir_number) => {
+                        partition.log.fail("the data directory has failed");
+                        Some(partition.clone())
+                    }
+                    _ => None,
+                };
+                partitions.set(key, fell.map_or(slot, |partition| Slot::Offline(Some(partition))));
             } else if let Slot::Online(partition) = slot {
                 // Deleted while it was opening.
                 delete_log(partition.log.clone()).await;
@@ -160,7 +212,7 @@ impl LocalPartitions {
     }
 
     /// Opens a partition again whose log had failed.
-    pub async fn reopen(&self, shard: &Rc<Shard>, partition: &Rc<Partition>) {
+    pub fn reopen(&self, shard: &Rc<Shard>, partition: &Rc<Partition>) {
         let key = (partition.topic_id, partition.index);
         let is_same = self.with_slot(
             &key,
@@ -168,14 +220,6 @@ impl LocalPartitions {
         );
         if !is_same {
             return;
-        }
-        self.set(key, Slot::Opening);
-        // What could not be written is gone with the close; its producers were told so.
-        if let Err(error) = partition.log.clone().close().await {
-            warn!(topic = %partition.topic, partition = partition.index, "closed: {error}");
-        }
-        if let Some(count) = self.per_dir.borrow_mut().get_mut(partition.dir_number) {
-            *count = count.saturating_sub(1);
         }
         let found = FoundLog {
             dir_number: partition.dir_number,
@@ -190,8 +234,9 @@ impl LocalPartitions {
             index: partition.index,
             leader_epoch: partition.leader_epoch(),
             found: Some(found),
+            home: Ok(partition.dir_number),
         };
-        self.open(shard, assignment);
+        self.open_after(shard, assignment, Some(partition.clone()));
     }
 
     /// Takes the partition out of service and deletes its log; returns when its directory has
@@ -203,10 +248,7 @@ impl LocalPartitions {
         let slot = self.slots.borrow_mut().remove(&key);
         self.slot_changed.notify_all();
         let Some(Slot::Online(partition)) = slot else { return };
-        if let Some(count) = self.per_dir.borrow_mut().get_mut(partition.dir_number) {
-            *count = count.saturating_sub(1);
-        }
-        let permit = self.permits.acquire(1).await;
+        let permit = self.permit(partition.dir_number).await;
         delete_log(partition.log.clone()).await;
         drop(permit);
     }
@@ -240,7 +282,7 @@ impl LocalPartitions {
         self.slots.borrow_mut().clear();
         let mut tasks = Vec::with_capacity(closing.len());
         for partition in closing {
-            let permit = self.permits.acquire(1).await;
+            let permit = self.permit(partition.dir_number).await;
             tasks.push(reactor::spawn(async move {
                 let closed = partition.log.clone().close().await;
                 drop(permit);

@@ -6,6 +6,7 @@ use reactor::spawn;
 use reactor::sync::OneshotSender;
 
 use crate::controller::{Job, Progress, ReplyTo};
+use crate::data_dirs::health;
 use crate::mesh::{Boot, CheckpointEntry, ShardMessage};
 use crate::shard::{CONTROLLER_SHARD, Shard};
 use crate::{BrokerError, changes, metrics};
@@ -77,6 +78,7 @@ pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerEr
                 .detach();
             }
             ShardMessage::Samples { token, samples } => shard.metrics.finish(token, *samples),
+            ShardMessage::DataDir { number, news } => health::take_in(&shard, number, news),
             ShardMessage::Stop => shard.ask_to_stop(),
             ShardMessage::Stopped { entries, clean } => {
                 if let Some(stopped) = &ends.stopped {

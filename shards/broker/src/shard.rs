@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use reactor::{Instant, Mesh};
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use wire::{ErrorCode, Uuid};
 
-use crate::ShardStart;
 use crate::control::{ControlReply, ControlRequest};
 use crate::controller::{Job, ReplyTo};
+use crate::data_dirs::{DataDirs, DirState};
 use crate::fetch_session::{FetchSessions, TopicRef};
 use crate::frame_reader::RequestBudget;
 use crate::listener::Connections;
@@ -27,6 +27,7 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::partitions::{LocalPartitions, Slot};
 use crate::settings::{self, PartitionLimits};
+use crate::{ShardStart, disk};
 
 /// The shard that runs the controller.
 pub(crate) const CONTROLLER_SHARD: usize = 0;
@@ -79,13 +80,11 @@ pub(crate) struct Shard {
     id: usize,
     node_id: i32,
     cluster_id: String,
-    data_dirs: Vec<PathBuf>,
+    pub dirs: Rc<DataDirs>,
     static_config: Arc<StaticConfig>,
     config: RefCell<Rc<BrokerConfig>>,
     image: RefCell<Image>,
     pub partitions: LocalPartitions,
-    /// Data directories that are almost full.
-    pub full_dirs: FullDirs,
     pub found: RefCell<BTreeMap<String, FoundLog>>,
     pub fetch_sessions: RefCell<FetchSessions>,
     pub request_budget: Rc<RequestBudget>,
@@ -112,12 +111,14 @@ impl Shard {
         let memory = settings::Memory::split(start.memory_bytes, usize::from(start.shards));
         let slots = config.fetch_session_slots as usize / usize::from(start.shards);
         let fetch_sessions = FetchSessions::new(slots.max(1), memory.sessions_bytes);
+        let dirs = Rc::new(DataDirs::new(start.data_dirs));
+        let log_shared = settings::log_shared(&memory);
+        log_shared.on_failure(failure_listener(&dirs));
         Rc::new(Shard {
             id: usize::from(start.shard),
             node_id: NodeId::of(start.broker_id, start.shard).0,
-            partitions: LocalPartitions::new(start.data_dirs.len()),
-            full_dirs: FullDirs::new(start.data_dirs.len()),
-            data_dirs: start.data_dirs,
+            partitions: LocalPartitions::new(dirs.len()),
+            dirs,
             static_config: start.static_config,
             config: RefCell::new(config),
             image: RefCell::new(Image::new(start.cluster_id.as_str())),
@@ -125,7 +126,7 @@ impl Shard {
             found: RefCell::default(),
             fetch_sessions: RefCell::new(fetch_sessions),
             request_budget: Rc::new(RequestBudget::new(memory.requests_bytes)),
-            log_shared: settings::log_shared(&memory),
+            log_shared,
             connections: Connections::default(),
             metrics: Metrics::default(),
             mesh: start.mesh,
@@ -147,12 +148,16 @@ impl Shard {
         self.node_id
     }
 
+    pub fn broker_id(&self) -> i32 {
+        NodeId(self.node_id).broker()
+    }
+
     pub fn cluster_id(&self) -> &str {
         &self.cluster_id
     }
 
     pub fn data_dirs(&self) -> &[PathBuf] {
-        &self.data_dirs
+        self.dirs.paths()
     }
 
     pub fn static_config(&self) -> &StaticConfig {
@@ -196,11 +201,21 @@ impl Shard {
         (leader != meta::NO_LEADER).then_some(leader.0)
     }
 
-    /// Those of the replicas whose node is not there.
-    pub fn offline_replicas(&self, replicas: &[NodeId]) -> Vec<i32> {
+    /// Those of the replicas whose node is not there, or whose data directory cannot be used.
+    pub fn offline_replicas(&self, partition: &meta::Partition) -> Vec<i32> {
         let image = self.image();
-        let gone = replicas.iter().filter(|node| !image.is_alive(**node));
+        let no_disk = |node: &NodeId| {
+            let directory = partition.directory_on(node.broker());
+            node.broker() == self.broker_id()
+                && directory.is_some_and(|id| self.dirs.usable_with_id(id).is_err())
+        };
+        let replicas = partition.replicas.iter();
+        let gone = replicas.filter(|node| !image.is_alive(**node) || no_disk(node));
         gone.map(|node| node.0).collect()
+    }
+
+    pub fn data_dir_state(&self, number: usize) -> DirState {
+        self.dirs.state(number)
     }
 
     pub fn features(&self) -> Features {
@@ -242,7 +257,7 @@ impl Shard {
             Some(Slot::Opening) => {
                 Err(NotHere { opening: true, ..NotHere::because(ErrorCode::NotLeaderOrFollower) })
             }
-            Some(Slot::Offline) => Err(NotHere::because(ErrorCode::KafkaStorageError)),
+            Some(Slot::Offline(_)) => Err(NotHere::because(ErrorCode::KafkaStorageError)),
             None => Err(self.elsewhere(id, index)),
         })
     }
@@ -350,23 +365,15 @@ impl Shard {
     }
 }
 
-/// Which data directories take no more records for want of space.
-pub(crate) struct FullDirs(RefCell<Vec<bool>>);
-
-impl FullDirs {
-    fn new(dirs: usize) -> Self {
-        FullDirs(RefCell::new(vec![false; dirs]))
-    }
-
-    pub fn contains(&self, dir_number: usize) -> bool {
-        self.0.borrow().get(dir_number).copied().unwrap_or(false)
-    }
-
-    /// Returns whether this is news.
-    pub fn set(&self, dir_number: usize, is_full: bool) -> bool {
-        match self.0.borrow_mut().get_mut(dir_number) {
-            Some(was_full) => std::mem::replace(was_full, is_full) != is_full,
-            None => false,
+/// What the logs call when a write or a sync has failed: the disk may be the reason.
+fn failure_listener(dirs: &Rc<DataDirs>) -> impl Fn(&Path, &std::io::Error) + 'static {
+    let dirs = dirs.clone();
+    move |log_dir: &Path, error: &std::io::Error| {
+        let Some(number) = dirs.holding(log_dir) else { return };
+        if disk::is_out_of_space(error) {
+            dirs.note_full(number);
+        } else {
+            dirs.suspect(number);
         }
     }
 }

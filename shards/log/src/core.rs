@@ -169,8 +169,11 @@ impl Core {
             return;
         }
         tracing::error!(log = %self.name, "{error}");
+        let cause = Rc::clone(&error.cause);
         state.phase = LogState::Poisoned(error);
         self.abandon_unwritten(&mut state);
+        drop(state);
+        self.shared.note_failure(&self.dir(), &cause);
     }
 
     /// Ends service: what is not in the file is given up, nobody waits any longer.

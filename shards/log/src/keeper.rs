@@ -185,7 +185,7 @@ async fn save_epochs(core: &Rc<Core>) -> io::Result<()> {
 pub(crate) fn start_flush(core: &Rc<Core>) {
     let core = Rc::clone(core);
     let flush = async move {
-        let _turn = core.shared.flush_turn().await;
+        let _turn = core.shared.flush_turn(&core.dir()).await;
         if let Err(error) = flush(&core).await {
             tracing::warn!(log = %core.name, "recovery point not moved: {error}");
         }
@@ -436,9 +436,9 @@ pub(crate) async fn delete(core: &Rc<Core>) -> Result<(), LogError> {
     renamed.await.map_err(|error| core.storage_error("renaming a deleted partition", error))?;
     *core.dir.borrow_mut() = to.clone();
     drop(permit);
-    let name = Rc::clone(&core.name);
+    let (name, shared) = (Rc::clone(&core.name), core.shared.clone());
     reactor::spawn(async move {
-        reactor::sleep(delay).await;
+        shared.delete_delay(&to, delay).await;
         if let Err(error) = fs::remove_dir_all(&to).await {
             tracing::warn!(log = %name, "a deleted partition was not removed: {error}");
         }

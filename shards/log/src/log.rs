@@ -270,6 +270,12 @@ impl Log {
         keeper::close(&self.0).await
     }
 
+    /// Takes the log offline because its disk does not work: everyone who waits is told. Synchronous.
+    pub fn fail(&self, reason: &str) {
+        let cause = std::io::Error::other(reason.to_owned());
+        self.0.poison(self.0.storage_error("using its data directory", cause));
+    }
+
     /// Takes the log out of service and renames its folder; files are removed after
     /// `file.delete.delay.ms`.
     pub async fn delete(self) -> Result<(), LogError> {

@@ -30,6 +30,8 @@ pub(crate) const CLEANED_SUFFIX: &str = ".cleaned";
 /// A made segment on its way to its place.
 pub(crate) const SWAP_SUFFIX: &str = ".swap";
 pub(crate) const PREPARED_FILE: &str = "next-segment.prepared";
+/// Kafka's mark of a copy that will take the place of the partition's folder on another disk.
+const DIR_FUTURE_SUFFIX: &str = "-future";
 const DIR_DELETE_SUFFIX: &str = "-delete";
 
 /// The kinds of files that carry a base offset in their name.
@@ -135,10 +137,26 @@ pub fn is_deleted_dir_name(name: &str) -> bool {
         .is_some_and(|(_, hex)| hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
+/// The folder that a copy of a partition is made in, on another disk.
+pub fn future_dir_name(partition_dir_name: &str, unique: [u64; 2]) -> String {
+    unique_dir_name(partition_dir_name, unique, DIR_FUTURE_SUFFIX)
+}
+
+/// The partition's folder name, if this is the folder of a copy that is being made.
+pub fn parse_future_dir_name(name: &str) -> Option<&str> {
+    let (partition, hex) = name.strip_suffix(DIR_FUTURE_SUFFIX)?.rsplit_once('.')?;
+    let is_unique = hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    (is_unique && parse_partition_dir_name(partition).is_some()).then_some(partition)
+}
+
 /// The name a partition's folder takes when its topic is deleted. A long name is cut so that the
 /// result still is a legal folder name.
 pub(crate) fn deleted_dir_name(name: &str, unique: [u64; 2]) -> String {
-    let tail = format!(".{:016x}{:016x}{DIR_DELETE_SUFFIX}", unique[0], unique[1]);
+    unique_dir_name(name, unique, DIR_DELETE_SUFFIX)
+}
+
+fn unique_dir_name(name: &str, unique: [u64; 2], suffix: &str) -> String {
+    let tail = format!(".{:016x}{:016x}{suffix}", unique[0], unique[1]);
     let mut keep = name.len().min(MAX_DIR_NAME - tail.len());
     while !name.is_char_boundary(keep) {
         keep -= 1;

@@ -396,8 +396,9 @@ pub(crate) fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>) {
     let delay = Duration::from_millis(core.state.borrow().config.file_delete_delay_ms);
     let name = Rc::clone(&core.name);
     let weak = core.me.clone();
+    let (shared, dir) = (core.shared.clone(), core.dir());
     let unlink = async move {
-        reactor::sleep(delay).await;
+        shared.delete_delay(&dir, delay).await;
         for path in paths {
             // The folder may have been renamed meanwhile; then its own removal takes the file.
             let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;

@@ -4,10 +4,14 @@
 //! segments. Lives on one shard; `Clone` shares it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
-use reactor::sync::{Permit, Semaphore};
+use reactor::race;
+use reactor::sync::{Acquire, Notify, Permit, Semaphore};
 
 use crate::ahead::WINDOWS;
 use crate::budget::Budget;
@@ -38,9 +42,9 @@ impl Default for SharedOptions {
     }
 }
 
-/// Background flushes of one shard that may run at the same time.
+/// Background flushes of one shard to one data folder that may run at the same time.
 const FLUSHES_AT_ONCE: usize = 2;
-/// Logs of one shard that may be scanned at the same time; each holds a few windows of memory.
+/// Logs of one shard in one data folder that may be scanned at the same time; each holds a few windows of memory.
 const SCANS_AT_ONCE: usize = 8;
 
 /// Per shard.
@@ -53,14 +57,42 @@ struct Inner {
     /// Logs that read ahead, oldest first, each with its number.
     ahead: RefCell<VecDeque<(u64, Weak<Core>)>>,
     next_ahead: Cell<u64>,
-    /// Flushes in the background take turns, or a round of retention would start a thousand.
-    flushes: Semaphore,
-    /// Logs that are scanned at the same time.
-    scans: Semaphore,
+    /// Logs that are scanned at the same time, by data folder.
+    scans: Turns,
     scanned_bytes: Cell<u64>,
     written: OpenFiles,
+    /// Flushes in the background take turns, or a round of retention would start a thousand; by
+    /// data folder, so that a disk that hangs holds up its own only.
+    flushes: Turns,
+    /// Told of every failed write.
+    on_failure: RefCell<Option<Rc<FailureListener>>>,
+    /// Data folders where deleted files are to go at once.
+    short_of_space: RefCell<BTreeSet<PathBuf>>,
+    space_changed: Notify,
     /// Sealed segments whose file or indexes are held in memory, oldest first.
     warm: RefCell<VecDeque<Warm>>,
+}
+
+/// Gets the folder of the log and what failed.
+type FailureListener = dyn Fn(&Path, &io::Error);
+
+/// Turns at something, by data folder.
+struct Turns {
+    at_once: usize,
+    by_data_dir: RefCell<BTreeMap<PathBuf, Semaphore>>,
+}
+
+impl Turns {
+    fn new(at_once: usize) -> Self {
+        Turns { at_once, by_data_dir: RefCell::default() }
+    }
+
+    /// A turn for the log in `dir`.
+    fn take(&self, dir: &Path) -> Acquire {
+        let data_dir = dir.parent().unwrap_or(dir).to_owned();
+        let mut turns = self.by_data_dir.borrow_mut();
+        turns.entry(data_dir).or_insert_with(|| Semaphore::new(self.at_once)).acquire(1)
+    }
 }
 
 struct Warm {
@@ -73,17 +105,19 @@ struct Warm {
 impl LogShared {
     pub fn new(options: SharedOptions) -> Self {
         let budget = Budget::new(options.cache_bytes);
-        let flushes = Semaphore::new(FLUSHES_AT_ONCE);
         let written = OpenFiles::new(options.written_files.max(1));
         LogShared(Rc::new(Inner {
             options,
             budget,
             ahead: RefCell::default(),
             next_ahead: Cell::new(0),
-            flushes,
-            scans: Semaphore::new(SCANS_AT_ONCE),
+            scans: Turns::new(SCANS_AT_ONCE),
             scanned_bytes: Cell::new(0),
             written,
+            flushes: Turns::new(FLUSHES_AT_ONCE),
+            on_failure: RefCell::default(),
+            short_of_space: RefCell::default(),
+            space_changed: Notify::new(),
             warm: RefCell::default(),
         }))
     }
@@ -126,16 +160,53 @@ impl LogShared {
         self.0.written.len()
     }
 
-    pub(crate) async fn scan_turn(&self) -> Permit {
-        self.0.scans.acquire(1).await
+    pub(crate) async fn scan_turn(&self, dir: &Path) -> Permit {
+        self.0.scans.take(dir).await
     }
 
     pub(crate) fn budget(&self) -> &Rc<Budget> {
         &self.0.budget
     }
 
-    pub(crate) async fn flush_turn(&self) -> Permit {
-        self.0.flushes.acquire(1).await
+    /// Calls this whenever a write or sync of a log has failed. Synchronous; it must not touch the
+    /// log.
+    pub fn on_failure(&self, listener: impl Fn(&Path, &io::Error) + 'static) {
+        self.0.on_failure.replace(Some(Rc::new(listener)));
+    }
+
+    pub(crate) fn note_failure(&self, dir: &Path, error: &io::Error) {
+        let listener = self.0.on_failure.borrow().clone();
+        if let Some(listener) = listener {
+            listener(dir, error);
+        }
+    }
+
+    /// Says whether deleted files in this data folder are to be unlinked at once, not after
+    /// `file.delete.delay.ms`.
+    pub fn set_short_of_space(&self, data_dir: &Path, short: bool) {
+        let mut dirs = self.0.short_of_space.borrow_mut();
+        match short {
+            true if dirs.insert(data_dir.to_owned()) => self.0.space_changed.notify_all(),
+            true => {}
+            false => drop(dirs.remove(data_dir)),
+        }
+    }
+
+    /// Until deleted files of the log in `dir` are to go.
+    pub(crate) async fn delete_delay(&self, dir: &Path, delay: Duration) {
+        let until = reactor::now() + delay;
+        let is_short = || dir.parent().is_some_and(|d| self.0.short_of_space.borrow().contains(d));
+        loop {
+            let changed = self.0.space_changed.notified();
+            if is_short() || reactor::now() >= until {
+                return;
+            }
+            race(reactor::sleep_until(until), changed).await;
+        }
+    }
+
+    pub(crate) async fn flush_turn(&self, dir: &Path) -> Permit {
+        self.0.flushes.take(dir).await
     }
 
     /// Numbers a window that is about to be read ahead; the oldest go while there are too many.

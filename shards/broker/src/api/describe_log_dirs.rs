@@ -1,6 +1,10 @@
 //! DescribeLogDirs (35): this shard's partitions, per data directory, with sizes.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::time::Duration;
+
+use reactor::fs::Space;
 
 use wire::ErrorCode;
 use wire::messages::describe_log_dirs_request::DescribeLogDirsRequest;
@@ -9,8 +13,12 @@ use wire::messages::describe_log_dirs_response::{
 };
 
 use super::{Request, owned};
+use crate::data_dirs::DirState;
 use crate::reply::Handled;
 use crate::shard::OPENING_WAIT_MAX;
+
+/// How long a disk may take to tell its free space.
+const SPACE_WAIT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: DescribeLogDirsRequest<'_> = request.body()?;
@@ -29,7 +37,10 @@ pub(crate) async fn handle(request: Request) -> Handled {
     let _ = reactor::timeout(OPENING_WAIT_MAX, shard.partitions.settled()).await;
     let mut results = Vec::new();
     for (number, path) in shard.data_dirs().iter().enumerate() {
-        let space = reactor::fs::space(path).await;
+        let space = match shard.data_dir_state(number) {
+            DirState::Failed(_) => None,
+            DirState::Online | DirState::Full => space(path).await,
+        };
         let mut topics: BTreeMap<String, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
         for partition in shard.open_partitions().iter().filter(|p| p.dir_number == number) {
             let name = partition.topic.to_string();
@@ -54,8 +65,8 @@ pub(crate) async fn handle(request: Request) -> Handled {
         let bytes = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         results.push(DescribeLogDirsResult {
             error_code: match space {
-                Ok(_) => ErrorCode::None.code(),
-                Err(_) => ErrorCode::KafkaStorageError.code(),
+                Some(_) => ErrorCode::None.code(),
+                None => ErrorCode::KafkaStorageError.code(),
             },
             log_dir: owned(&path.to_string_lossy()),
             topics: topics.into(),
@@ -65,4 +76,9 @@ pub(crate) async fn handle(request: Request) -> Handled {
         });
     }
     request.reply(&DescribeLogDirsResponse { results: results.into(), ..Default::default() })
+}
+
+/// A directory that does not answer cannot be used, whatever it is.
+async fn space(path: &Path) -> Option<Space> {
+    reactor::timeout(SPACE_WAIT, reactor::fs::space(path)).await.ok()?.ok()
 }

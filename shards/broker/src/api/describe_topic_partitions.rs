@@ -118,6 +118,6 @@ fn described(
         isr_nodes: node_ids(&partition.isr).into(),
         eligible_leader_replicas: Some(Vec::new().into()),
         last_known_elr: Some(Vec::new().into()),
-        offline_replicas: shard.offline_replicas(&partition.replicas).into(),
+        offline_replicas: shard.offline_replicas(partition).into(),
     }
 }

@@ -152,7 +152,7 @@ fn described(shard: &Shard, topic: &meta::Topic) -> MetadataResponseTopic<'stati
             leader_epoch: partition.leader_epoch,
             replica_nodes: node_ids(&partition.replicas).into(),
             isr_nodes: node_ids(&partition.isr).into(),
-            offline_replicas: shard.offline_replicas(&partition.replicas).into(),
+            offline_replicas: shard.offline_replicas(partition).into(),
         })
         .collect();
     MetadataResponseTopic {

@@ -176,7 +176,7 @@ async fn append(
     if owner.is_internal {
         return Err(Refused::code(ErrorCode::InvalidTopicException));
     }
-    if shard.full_dirs.contains(owner.dir_number) {
+    if shard.dirs.is_full(owner.dir_number) {
         let message = "the disk of this partition is almost full".to_owned();
         return Err(Refused::because(ErrorCode::KafkaStorageError, message));
     }

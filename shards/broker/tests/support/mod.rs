@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use broker::{BrokerError, MESH_CAPACITY, ShardMessage, ShardStart};
+use broker::{BrokerError, DataDirStart, MESH_CAPACITY, ShardMessage, ShardStart};
 use bytes::{Buf, Bytes, BytesMut};
 use meta::config::{BrokerConfig, StaticConfig};
 use reactor::sync::{OneshotReceiver, oneshot};
@@ -40,6 +40,20 @@ pub struct Shards {
 
 /// Starts a broker on the data directory.
 pub fn start_shards(shards: u16, base_port: u16, data_dir: &str, settings: &[&str]) -> Shards {
+    start_on(shards, base_port, &[data_dir], settings)
+}
+
+/// Starts a broker on several data directories.
+pub fn start_on(shards: u16, base_port: u16, data_dirs: &[&str], settings: &[&str]) -> Shards {
+    let data_dirs: Vec<DataDirStart> = data_dirs
+        .iter()
+        .enumerate()
+        .map(|(number, path)| DataDirStart {
+            path: PathBuf::from(path),
+            id: Some(directory_id(number)),
+            failure: None,
+        })
+        .collect();
     let mut fixed = StaticConfig::default();
     // Tests run side by side; one that wants metrics says where.
     fixed.set("admin.port", "0").expect("a known key");
@@ -63,16 +77,40 @@ pub fn start_shards(shards: u16, base_port: u16, data_dir: &str, settings: &[&st
             cluster_id: CLUSTER_ID.to_owned(),
             listen,
             advertised: advertised.clone(),
-            data_dirs: vec![PathBuf::from(data_dir)],
+            data_dirs: data_dirs.clone(),
             config: config.clone(),
             static_config: fixed.clone(),
             memory_bytes: 256 * 1024 * 1024,
             mesh,
             ready: Box::new(move || is_ready.store(true, std::sync::atomic::Ordering::SeqCst)),
         };
-        tasks.push(reactor::spawn(broker::run(start)));
+        let dirs: Vec<PathBuf> = start.data_dirs.iter().map(|dir| dir.path.clone()).collect();
+        tasks.push(reactor::spawn(async move {
+            if shard == 0 {
+                mark_dirs(&dirs).await;
+            }
+            broker::run(start).await
+        }));
     }
     Shards { tasks, addresses, ready: Some(is_ready) }
+}
+
+/// The directory ids of a test's data directories.
+pub fn directory_id(number: usize) -> Uuid {
+    Uuid([number as u8 + 1; 16])
+}
+
+/// Marks the directories as the process does before the shards start. One that fails stays unmarked.
+async fn mark_dirs(dirs: &[PathBuf]) {
+    for (number, dir) in dirs.iter().enumerate() {
+        let path = dir.join("meta.properties");
+        if reactor::fs::exists(&path).await.unwrap_or(true) {
+            continue;
+        }
+        let id = directory_id(number);
+        let text = format!("cluster.id={CLUSTER_ID}\ndirectory.id={id}\nnode.id=1\nversion=1\n");
+        let _ = reactor::fs::write_atomic(&path, text.into_bytes()).await;
+    }
 }
 
 impl Shards {

@@ -159,7 +159,7 @@ impl Opening {
     async fn scan_turn(&self) -> Result<Permit, LogError> {
         let cancelled = self.cancel.changed();
         self.check_wanted()?;
-        match race(self.shared.scan_turn(), cancelled).await {
+        match race(self.shared.scan_turn(&self.dir), cancelled).await {
             Either::Left(permit) => Ok(permit),
             Either::Right(()) => Err(LogError::Closed(self.name.clone())),
         }

@@ -23,7 +23,7 @@ pub use names::{
     CLUSTER_METADATA_TOPIC, GROUP_OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC,
     is_internal, topic_name_problem,
 };
-pub use partitions::CreatePartitions;
+pub use partitions::{CreatePartitions, assign_directory};
 pub use producer_ids::{PRODUCER_ID_BLOCK_LEN, ProducerIdBlock};
 pub use topics::{CreateTopic, CreatedTopic, DeleteTopic, DeletedTopic};
 

@@ -1,7 +1,8 @@
 //! More partitions for existing topics.
 
 use ahash::AHashSet;
-use wire::ErrorCode;
+use wire::messages as m;
+use wire::{ErrorCode, Uuid};
 
 use super::placement::Placer;
 use super::topics::unknown_topic;
@@ -107,4 +108,29 @@ impl Controller<'_> {
         };
         Ok((topic, partitions))
     }
+}
+
+/// The record that puts a broker's replica of a partition into a data directory; none if the broker
+/// has no replica, or it is there already.
+pub fn assign_directory(
+    topic: &Topic,
+    index: i32,
+    broker_id: i32,
+    directory: Uuid,
+) -> Option<MetadataRecord> {
+    let partition = topic.partition(index)?;
+    let at = partition.replicas.iter().position(|node| node.broker() == broker_id)?;
+    let mut directories = partition.directories.to_vec();
+    directories.resize(partition.replicas.len(), Uuid::ZERO);
+    let recorded = directories.get_mut(at)?;
+    if std::mem::replace(recorded, directory) == directory {
+        return None;
+    }
+    let record = m::PartitionChangeRecord {
+        partition_id: index,
+        topic_id: topic.id,
+        directories: Some(directories.into()),
+        ..Default::default()
+    };
+    Some(record.into())
 }

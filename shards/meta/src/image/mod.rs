@@ -124,6 +124,11 @@ impl Image {
         self.topics.load(node)
     }
 
+    /// How many replicas are recorded in a data directory.
+    pub fn in_directory(&self, id: Uuid) -> u32 {
+        self.topics.in_directory(id)
+    }
+
     /// Dynamic settings of a resource, if it has any.
     pub fn configs(&self, resource: &Resource) -> Option<&Settings> {
         self.overrides.of(resource.kind, &resource.name)

@@ -76,6 +76,7 @@ pub(crate) fn partition_record(
         isr: ids(&partition.isr),
         adding_replicas: ids(&partition.adding),
         removing_replicas: ids(&partition.removing),
+        directories: partition.directories.iter().copied().collect(),
         leader: partition.leader.0,
         leader_epoch: partition.leader_epoch,
         partition_epoch: partition.partition_epoch,

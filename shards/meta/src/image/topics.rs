@@ -44,11 +44,26 @@ pub struct Partition {
     pub isr: Replicas,
     pub adding: Replicas,
     pub removing: Replicas,
+    /// The data directory of each replica, in their order; empty or zero where none is recorded.
+    pub directories: SmallVec<[Uuid; 1]>,
     pub leader: NodeId,
     /// One more at each change of the leader.
     pub leader_epoch: i32,
     /// One more at each change.
     pub partition_epoch: i32,
+}
+
+impl Partition {
+    /// The recorded data directory of this broker's replica.
+    pub fn directory_on(&self, broker_id: i32) -> Option<Uuid> {
+        let at = self.replicas.iter().position(|node| node.broker() == broker_id)?;
+        self.directories.get(at).copied().filter(|id| !id.is_zero())
+    }
+
+    /// Whether replicas are on their way from one node to another.
+    pub fn is_reassigning(&self) -> bool {
+        !self.adding.is_empty() || !self.removing.is_empty()
+    }
 }
 
 /// What a node carries.
@@ -66,6 +81,8 @@ pub(super) struct Topics {
     /// Names with `.` or `_`, by their form with `_` only.
     collisions: AHashMap<String, BTreeSet<Arc<str>>>,
     load: AHashMap<NodeId, NodeLoad>,
+    /// Replicas in each data directory.
+    in_directory: AHashMap<Uuid, u32>,
 }
 
 impl Topics {
@@ -99,6 +116,10 @@ impl Topics {
         self.load.get(&node).copied().unwrap_or_default()
     }
 
+    pub(super) fn in_directory(&self, id: Uuid) -> u32 {
+        self.in_directory.get(&id).copied().unwrap_or(0)
+    }
+
     pub(super) fn create(&mut self, id: Uuid, name: &str) -> Result<(), MetaError> {
         if self.by_id.contains_key(&id) || self.by_name.contains_key(name) {
             return Err(MetaError::TopicTaken { name: name.into(), id });
@@ -127,6 +148,7 @@ impl Topics {
         }
         for partition in &topic.partitions {
             count(&mut self.load, partition, false);
+            count_directories(&mut self.in_directory, partition, false);
         }
         Ok(topic)
     }
@@ -138,14 +160,17 @@ impl Topics {
             isr: r.isr.iter().map(NodeId).collect(),
             adding: r.adding_replicas.iter().map(NodeId).collect(),
             removing: r.removing_replicas.iter().map(NodeId).collect(),
+            directories: r.directories.iter().collect(),
             leader: NodeId(r.leader),
             leader_epoch: r.leader_epoch,
             partition_epoch: r.partition_epoch,
         };
         let at = usize::try_from(r.partition_id).unwrap_or(usize::MAX);
         count(&mut self.load, &partition, true);
+        count_directories(&mut self.in_directory, &partition, true);
         if let Some(known) = topic.partitions.get_mut(at) {
             count(&mut self.load, known, false);
+            count_directories(&mut self.in_directory, known, false);
             *known = partition;
             Ok(())
         } else if at == topic.partitions.len() {
@@ -166,6 +191,7 @@ impl Topics {
             return Err(no_partition(topic, r.partition_id));
         };
         count(&mut self.load, partition, false);
+        count_directories(&mut self.in_directory, partition, false);
         let replace = |replicas: &mut Replicas, changed: &Option<wire::Array<'_, i32>>| {
             if let Some(changed) = changed {
                 *replicas = changed.iter().map(NodeId).collect();
@@ -175,12 +201,16 @@ impl Topics {
         replace(&mut partition.isr, &r.isr);
         replace(&mut partition.adding, &r.adding_replicas);
         replace(&mut partition.removing, &r.removing_replicas);
+        if let Some(directories) = &r.directories {
+            partition.directories = directories.iter().collect();
+        }
         if r.leader != SAME_LEADER {
             partition.leader = NodeId(r.leader);
             partition.leader_epoch = partition.leader_epoch.wrapping_add(1);
         }
         partition.partition_epoch = partition.partition_epoch.wrapping_add(1);
         count(&mut self.load, partition, true);
+        count_directories(&mut self.in_directory, partition, true);
         Ok(())
     }
 }
@@ -200,6 +230,16 @@ fn count(load: &mut AHashMap<NodeId, NodeLoad>, partition: &Partition, add: bool
         }
         if *carried == NodeLoad::default() {
             load.remove(node);
+        }
+    }
+}
+
+fn count_directories(load: &mut AHashMap<Uuid, u32>, partition: &Partition, add: bool) {
+    for id in partition.directories.iter().filter(|id| !id.is_zero()) {
+        let carried = load.entry(*id).or_default();
+        *carried = if add { *carried + 1 } else { carried.saturating_sub(1) };
+        if *carried == 0 {
+            load.remove(id);
         }
     }
 }

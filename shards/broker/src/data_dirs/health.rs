@@ -1,0 +1,301 @@
+//! Watching the directories: one task for each on every shard, so that one that hangs holds up
+//! nobody else. A directory fails when it does not answer, is not itself any more, or cannot be
+//! written after something went wrong there; it comes back when shard 0 can write it again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reactor::{AlignedBuf, Durability, File, OpenOptions, WriteBuf, fs, race, timeout};
+use smallvec::smallvec;
+use tracing::{debug, error, info, warn};
+use wire::Uuid;
+
+use super::space::{Level, Marks};
+use super::{DirNews, identity, reserve};
+use crate::mesh::ShardMessage;
+use crate::partition::Partition;
+use crate::shard::{CONTROLLER_SHARD, Shard};
+use crate::{background, changes, disk};
+
+/// How often a directory is looked at: its space, and whether it still is there.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The same while it has little space: a fast disk fills what is left in no time.
+const LOOK_EVERY_LOW: Duration = Duration::from_millis(250);
+/// How often one that failed is tried.
+const TRY_EVERY: Duration = Duration::from_secs(5);
+/// One that does not answer a look or a probe for so long has failed.
+const ANSWER_WAIT: Duration = Duration::from_secs(15);
+/// A partition that fails again and again is opened again ever more rarely.
+const REOPEN_MAX: Duration = Duration::from_secs(60);
+/// What the probe writes and reads back.
+const PROBE_BYTES: usize = 4096;
+
+/// Starts a task for each directory; they end with the shard.
+pub(crate) fn start(shard: &Rc<Shard>) {
+    for number in 0..shard.dirs.len() {
+        reactor::spawn(watch(shard.clone(), number)).detach();
+    }
+}
+
+/// At start, before anything is written: learns the space of a directory, and lets go of the reserve
+/// of one that has none.
+pub(crate) async fn prepare(shard: &Rc<Shard>, number: usize) {
+    let Some(path) = shard.dirs.path(number) else { return };
+    let prepared = async {
+        reserve::settle(path).await?;
+        fs::space(path).await
+    };
+    match timeout(ANSWER_WAIT, prepared).await {
+        Ok(Ok(space)) => note_space(shard, number, space),
+        Ok(Err(error)) => drop(shard.dirs.fail(number, &error.to_string())),
+        Err(_) => {
+            let reason = format!("it has not answered for {} s", ANSWER_WAIT.as_secs());
+            shard.dirs.fail(number, &reason);
+        }
+    }
+}
+
+async fn watch(shard: Rc<Shard>, number: usize) {
+    let mut reopened = Reopened::default();
+    loop {
+        if shard.is_stopping() {
+            return;
+        }
+        look_after(&shard, number, &mut reopened).await;
+        wait(&shard, number).await;
+    }
+}
+
+async fn look_after(shard: &Rc<Shard>, number: usize, reopened: &mut Reopened) {
+    if shard.dirs.is_failed(number) {
+        if shard.id() == CONTROLLER_SHARD {
+            try_again(shard, number).await;
+        }
+        return;
+    }
+    let looked = match timeout(ANSWER_WAIT, look(shard, number)).await {
+        Ok(looked) => looked,
+        Err(_) => Err(format!("it has not answered for {} s", ANSWER_WAIT.as_secs())),
+    };
+    match looked {
+        Ok(()) => mend(shard, number, reopened).await,
+        Err(reason) => announce_failure(shard, number, &reason),
+    }
+}
+
+async fn wait(shard: &Shard, number: usize) {
+    let Some(dir) = shard.dirs.dir(number) else { return };
+    let period = match (shard.dirs.is_failed(number), dir.level.get()) {
+        (true, _) => TRY_EVERY,
+        (false, Level::Ample) => LOOK_EVERY,
+        (false, Level::Low | Level::Full) => LOOK_EVERY_LOW,
+    };
+    let suspicion = dir.suspicion.notified();
+    if !dir.suspected.get() || shard.dirs.is_failed(number) {
+        race(reactor::sleep(period), suspicion).await;
+    }
+}
+
+/// Space, identity and, where something failed lately, a probe.
+async fn look(shard: &Rc<Shard>, number: usize) -> Result<(), String> {
+    let (Some(dir), Some(path)) = (shard.dirs.dir(number), shard.dirs.path(number)) else {
+        return Ok(());
+    };
+    let space = fs::space(path).await.map_err(|error| error.to_string())?;
+    identity::check(path, shard.cluster_id(), dir.id.get()).await?;
+    if dir.suspected.get() {
+        probe(path, shard.id()).await?;
+        dir.suspected.set(false);
+    }
+    note_space(shard, number, space);
+    if shard.id() == CONTROLLER_SHARD
+        && let Err(error) = reserve::settle(path).await
+    {
+        debug!("{}: the reserve could not be looked after: {error}", path.display());
+    }
+    Ok(())
+}
+
+/// Takes in how much space there is.
+pub(crate) fn note_space(shard: &Shard, number: usize, space: fs::Space) {
+    let (Some(dir), Some(path)) = (shard.dirs.dir(number), shard.dirs.path(number)) else { return };
+    dir.space.set(Some(space));
+    let before = dir.level.get();
+    let level = Marks::of(space.total).level(space.available, before);
+    dir.level.set(level);
+    shard.log_shared.set_short_of_space(path, level > Level::Ample);
+    if level == before {
+        return;
+    }
+    let (path, free) = (path.display(), space.available);
+    match level {
+        Level::Full => warn!("{path} is almost full ({free} bytes free): producers must wait"),
+        Level::Low if before < level => {
+            warn!("{path} has little space ({free} bytes free): retention runs all the time");
+        }
+        Level::Low | Level::Ample => info!("{path} has space again ({free} bytes free)"),
+    }
+}
+
+/// Whether the directory can be written, synced and read. A full one can.
+async fn probe(dir: &Path, shard: usize) -> Result<(), String> {
+    let path = dir.join(format!("corelane-probe-{shard}.tmp"));
+    let probed = async {
+        let options = OpenOptions {
+            read: true,
+            write: true,
+            create: true,
+            direct: true,
+            ..Default::default()
+        };
+        let file = File::open(&path, options).await?;
+        let data = AlignedBuf::zeroed(PROBE_BYTES);
+        file.write_at(smallvec![WriteBuf::Aligned(data)], 0, Durability::Synced).await?;
+        let (read, _) = file.read_at(AlignedBuf::with_capacity(PROBE_BYTES), 0).await;
+        read?;
+        file.close().await?;
+        fs::remove_file(&path).await?;
+        fs::sync_dir(dir).await
+    };
+    match probed.await {
+        Err(error) if !disk::is_out_of_space(&error) => Err(error.to_string()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// When a partition that failed may be opened again.
+#[derive(Default)]
+struct Reopened(BTreeMap<(Uuid, i32), (reactor::Instant, Duration)>);
+
+impl Reopened {
+    /// Whether it is time, and if so, the next time will be twice as far away.
+    fn is_due(&mut self, key: (Uuid, i32)) -> bool {
+        let now = reactor::now();
+        let (next, pause) = self.0.entry(key).or_insert((now, LOOK_EVERY));
+        if now < *next {
+            return false;
+        }
+        *pause = (*pause * 2).min(REOPEN_MAX);
+        *next = now + *pause;
+        true
+    }
+}
+
+/// The directory works: its partitions should.
+async fn mend(shard: &Rc<Shard>, number: usize, reopened: &mut Reopened) {
+    let level = shard.dirs.level(number);
+    let here = shard.open_partitions();
+    let here: Vec<&Rc<Partition>> = here.iter().filter(|p| p.dir_number == number).collect();
+    for partition in here {
+        if shard.is_stopping() {
+            return;
+        }
+        if level > Level::Ample {
+            // Bounded, so that a log that hangs does not end the watch.
+            let _ = timeout(ANSWER_WAIT, background::retain(partition)).await;
+        }
+        let again = match partition.ran_out_of_space() {
+            Some(true) => level < Level::Full,
+            Some(false) => reopened.is_due((partition.topic_id, partition.index)),
+            None => false,
+        };
+        if again {
+            shard.partitions.reopen(shard, partition);
+        }
+    }
+    for key in shard.partitions.offline() {
+        let Some(assignment) = changes::assignment(shard, key.0, key.1) else { continue };
+        if assignment.home == Ok(number) && reopened.is_due(key) {
+            shard.partitions.open_again(shard, assignment);
+        }
+    }
+}
+
+fn announce_failure(shard: &Rc<Shard>, number: usize, reason: &str) {
+    if fail(shard, number, reason) {
+        tell_others(shard, number, DirNews::Failed(reason.to_owned()));
+    }
+}
+
+fn tell_others(shard: &Rc<Shard>, number: usize, news: DirNews) {
+    let shard = shard.clone();
+    reactor::spawn(async move {
+        for other in (0..shard.mesh.shards()).filter(|other| *other != shard.id()) {
+            let message = ShardMessage::DataDir { number, news: news.clone() };
+            // A closed mesh means that the process ends.
+            let _ = shard.mesh.send(other, message).await;
+        }
+    })
+    .detach();
+}
+
+/// Takes the directory's partitions offline. Returns whether it was not failed before.
+fn fail(shard: &Rc<Shard>, number: usize, reason: &str) -> bool {
+    let news = shard.dirs.fail(number, reason);
+    if news {
+        let path = shard.dirs.path(number).unwrap_or(Path::new("")).display();
+        let partitions = shard.partitions.take_offline(number);
+        error!("data directory {path} has failed: {reason}; {partitions} partitions are offline");
+    }
+    news
+}
+
+/// What another shard says.
+pub(crate) fn take_in(shard: &Rc<Shard>, number: usize, news: DirNews) {
+    match news {
+        DirNews::Failed(reason) => drop(fail(shard, number, &reason)),
+        DirNews::Recovered { id, found } => recover(shard, number, id, &found),
+    }
+}
+
+/// Shard 0: looks whether a failed directory works again.
+async fn try_again(shard: &Rc<Shard>, number: usize) {
+    let Ok(tried) = timeout(ANSWER_WAIT, revive(shard, number)).await else { return };
+    match tried {
+        Ok((id, found)) => {
+            let found = Arc::new(found);
+            let news = DirNews::Recovered { id, found: found.clone() };
+            tell_others(shard, number, news);
+            recover(shard, number, id, &found);
+        }
+        Err(reason) => {
+            let path = shard.dirs.path(number).unwrap_or(Path::new("")).display();
+            debug!("data directory {path} still fails: {reason}");
+        }
+    }
+}
+
+async fn revive(shard: &Rc<Shard>, number: usize) -> Result<(Uuid, disk::Found), String> {
+    let (Some(dir), Some(path)) = (shard.dirs.dir(number), shard.dirs.path(number)) else {
+        return Err("it is not configured".to_owned());
+    };
+    let id = identity::check(path, shard.cluster_id(), dir.id.get()).await?;
+    if shard.dirs.by_id(id).is_some_and(|other| other != number) {
+        return Err(format!("it is a copy of another directory ({id})"));
+    }
+    probe(path, shard.id()).await?;
+    if dir.needs_lock() {
+        let lock = fs::lock(&path.join(".lock")).await;
+        dir.lock.replace(Some(lock.map_err(|error| format!("it cannot be locked: {error}"))?));
+    }
+    let survey = disk::survey_dir(path, number).await.map_err(|error| error.to_string())?;
+    let image = shard.image().clone();
+    Ok((id, survey.settled_alone(path, id, &image, shard.broker_id()).await))
+}
+
+fn recover(shard: &Rc<Shard>, number: usize, id: Uuid, found: &disk::Found) {
+    let path = shard.dirs.path(number).unwrap_or(Path::new("")).display();
+    info!("data directory {path} works again: its partitions are opened");
+    shard.dirs.recover(number, id);
+    shard.found.borrow_mut().extend(found.iter().map(|(name, log)| (name.clone(), *log)));
+    for key in shard.partitions.offline() {
+        if let Some(assignment) = changes::assignment(shard, key.0, key.1)
+            && assignment.home == Ok(number)
+        {
+            shard.partitions.open_again(shard, assignment);
+        }
+    }
+}

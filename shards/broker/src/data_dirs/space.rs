@@ -1,0 +1,106 @@
+//! Free space: the watermarks of a directory, and what is done when one is passed.
+//!
+//! | level | free | what happens |
+//! |---|---|---|
+//! | `Ample` | | the reserve file is there |
+//! | `Low` | under a tenth, at most 1 GiB | retention at every look; deleted files are unlinked at once |
+//! | `Full` | under a twentieth, at most 512 MiB | producers get a retriable error as well |
+//! | | under half of the reserve | the reserve file is let go of: what is left is the broker's own |
+//!
+//! Reading, deleting, retention and metadata go on at every level. A disk that fills faster than
+//! anybody looks fails a write; then the level is `Full` from that moment on.
+
+use reactor::fs::Space;
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    #[default]
+    Ample,
+    Low,
+    Full,
+}
+
+/// The marks of one disk, in bytes that are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marks {
+    pub low: u64,
+    pub full: u64,
+    /// Size of the reserve file.
+    pub reserve: u64,
+}
+
+impl Marks {
+    pub fn of(total: u64) -> Self {
+        const BLOCK: u64 = 4096;
+        Marks {
+            low: (total / 10).min(GIB),
+            full: (total / 20).min(GIB / 2),
+            reserve: (total / 64).min(16 * MIB) / BLOCK * BLOCK,
+        }
+    }
+
+    /// A level is left only when there is clearly more than it asks for, or producers would be let in
+    /// and refused in turn.
+    pub fn level(self, available: u64, before: Level) -> Level {
+        let raised = |mark: u64, level: Level| match before >= level {
+            true => mark + mark / 8,
+            false => mark,
+        };
+        if available < raised(self.full, Level::Full) {
+            Level::Full
+        } else if available < raised(self.low, Level::Low) {
+            Level::Low
+        } else {
+            Level::Ample
+        }
+    }
+
+    /// The reserve is needed now.
+    pub fn is_exhausted(self, space: Space) -> bool {
+        space.available < self.reserve / 2
+    }
+
+    /// There is room to make the reserve again without touching the marks.
+    pub fn may_reserve(self, space: Space) -> bool {
+        space.available > self.low + self.reserve
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_parts_of_a_small_disk_and_fixed_on_a_large_one() {
+        let small = Marks::of(64 * MIB);
+        assert_eq!(small, Marks { low: 6_710_886, full: 3_355_443, reserve: MIB });
+        let large = Marks::of(4096 * GIB);
+        assert_eq!(large, Marks { low: GIB, full: GIB / 2, reserve: 16 * MIB });
+        for total in [0, 4096, 10 * MIB, GIB, 100 * GIB] {
+            let marks = Marks::of(total);
+            assert!(marks.reserve <= marks.full && marks.full <= marks.low, "{marks:?}");
+        }
+    }
+
+    #[test]
+    fn a_level_is_left_later_than_it_is_entered() {
+        let marks = Marks { low: 800, full: 400, reserve: 100 };
+        let table = [
+            (1000, Level::Ample, Level::Ample),
+            (799, Level::Ample, Level::Low),
+            (800, Level::Low, Level::Low),
+            (900, Level::Low, Level::Ample),
+            (399, Level::Low, Level::Full),
+            (449, Level::Full, Level::Full),
+            (450, Level::Full, Level::Low),
+            (899, Level::Full, Level::Low),
+            (0, Level::Ample, Level::Full),
+        ];
+        for (available, before, after) in table {
+            assert_eq!(marks.level(available, before), after, "{available} from {before:?}");
+        }
+    }
+}
