@@ -83,17 +83,32 @@ pub fn preflight(request: &Preflight<'_>) -> Vec<Check> {
         open_files(limit(Resource::OpenFiles)),
         locked_memory(limit(Resource::LockedMemory), request.shards),
     ];
-    for path in request.data_dirs {
-        match inspect_directory(path) {
-            Ok(found) => checks.extend(directory(&found)),
-            Err(error) => checks.push(Check::fail(
+    checks.extend(directories(request.data_dirs));
+    checks.extend(request.addresses.iter().map(|&address| port(address, port_state(address))));
+    checks
+}
+
+/// The checks of every data directory. As long as one can be used, the broker starts without those
+/// that cannot.
+fn directories(paths: &[PathBuf]) -> Vec<Check> {
+    let each: Vec<Vec<Check>> = paths
+        .iter()
+        .map(|path| match inspect_directory(path) {
+            Ok(found) => directory(&found),
+            Err(error) => vec![Check::fail(
                 "data directory",
                 format!("{}: {}", path.display(), plain(&error)),
                 "name another directory with --data-dir, or mend this one",
-            )),
-        }
+            )],
+        })
+        .collect();
+    let fails = |checks: &Vec<Check>| checks.iter().any(|check| check.status == Status::Fail);
+    let some_work = each.iter().any(|checks| !fails(checks));
+    let mut checks: Vec<Check> = each.into_iter().flatten().collect();
+    for check in checks.iter_mut().filter(|c| some_work && c.status == Status::Fail) {
+        check.status = Status::Warn;
+        check.finding.push_str("; its partitions will be offline");
     }
-    checks.extend(request.addresses.iter().map(|&address| port(address, port_state(address))));
     checks
 }
 

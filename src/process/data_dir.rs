@@ -6,14 +6,19 @@
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use broker::DataDirStart;
 use reactor::fs::{self, DirLock};
+use reactor::timeout;
 
 use super::meta_properties::{FILE_NAME, MAX_BYTES, MetaProperties};
 use super::{AFTERLIFE, AFTERLIFE_PAUSE};
 use crate::error::{Error, Result, plain};
 
 const LOCK_FILE: &str = ".lock";
+/// A directory that has not answered by then has failed.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// What a first start that was cut off, or the making of a file system, leaves behind.
 const HARMLESS: [&str; 3] = [LOCK_FILE, "lost+found", "meta.properties.tmp"];
 
@@ -23,29 +28,50 @@ pub struct DataDirs {
     pub broker_id: i32,
     /// The cluster was made just now.
     pub new: bool,
+    /// In the order of the configuration, also those that cannot be used.
+    pub dirs: Vec<DataDirStart>,
     _locks: Vec<DirLock>,
 }
 
 impl DataDirs {
-    /// Takes all directories for this broker, making them if they are not there.
-    pub async fn open(dirs: &[PathBuf], broker_id: Option<i32>) -> Result<Self> {
-        let mut locks = Vec::with_capacity(dirs.len());
-        for dir in dirs {
-            fs::create_dir_all(dir).await.map_err(|error| unusable(dir, "create", &error))?;
-            locks.push(lock(dir).await?);
+    /// Takes all directories for this broker, making them if they are not there. One of several that
+    /// cannot be made, locked, read or marked has failed: the others serve without it.
+    pub async fn open(paths: &[PathBuf], broker_id: Option<i32>) -> Result<Self> {
+        let mut dirs = Vec::with_capacity(paths.len());
+        let mut locks = Vec::with_capacity(paths.len());
+        let mut found = Vec::with_capacity(paths.len());
+        for path in paths {
+            let path = absolute(path)?;
+            let failure = match taken(&path).await {
+                Ok((lock, meta)) => {
+                    locks.push(lock);
+                    found.push((path.clone(), meta));
+                    None
+                }
+                Err(error) => Some(failed_alone(error, paths.len())?),
+            };
+            dirs.push(DataDirStart { path, id: None, failure });
         }
-        let mut found = Vec::with_capacity(dirs.len());
-        for dir in dirs {
-            found.push((dir.clone(), read(dir).await?));
+        if let Some(first) = dirs.iter().find_map(|dir| dir.failure.as_ref())
+            && found.iter().all(|(_, meta)| meta.is_none())
+        {
+            // Whose broker this is stands in a directory that cannot be read.
+            let what = format!("no data directory that can be used has a {FILE_NAME}: {first}");
+            return Err(Error::data_dir(what, "mend that directory, or leave it out"));
         }
         let new = found.iter().all(|(_, meta)| meta.is_none());
         let decided = decide(&found, broker_id, &mut random_id)?;
-        for ((dir, before), after) in found.iter().zip(&decided) {
-            if before.as_ref() != Some(after) {
-                let path = dir.join(FILE_NAME);
-                fs::write_atomic(&path, after.to_string().into_bytes())
-                    .await
-                    .map_err(|error| unusable(&path, "write", &error))?;
+        for ((path, before), after) in found.iter().zip(&decided) {
+            let Some(dir) = dirs.iter_mut().find(|dir| dir.path == *path) else { continue };
+            dir.id = after.directory_id.as_ref().and_then(|id| id.parse().ok());
+            if before.as_ref() == Some(after) {
+                continue;
+            }
+            let file = path.join(FILE_NAME);
+            if let Err(error) = fs::write_atomic(&file, after.to_string().into_bytes()).await {
+                let error = unusable(&file, "write", &error);
+                // Nobody could tell this broker again by the directories that are left.
+                dir.failure = Some(failed_alone(error, if new { 1 } else { paths.len() })?);
             }
         }
         let first = decided.into_iter().next();
@@ -54,8 +80,38 @@ impl DataDirs {
             cluster_id: first.cluster_id,
             broker_id: first.broker_id,
             new,
+            dirs,
             _locks: locks,
         })
+    }
+}
+
+/// Clients and tools name a directory by its whole path.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| unusable(path, "find", &error))
+}
+
+async fn taken(dir: &Path) -> Result<(DirLock, Option<MetaProperties>)> {
+    let take = async {
+        fs::create_dir_all(dir).await.map_err(|error| unusable(dir, "create", &error))?;
+        let lock = lock(dir).await?;
+        Ok((lock, read(dir).await?))
+    };
+    match timeout(ANSWER_WAIT, take).await {
+        Ok(taken) => taken,
+        Err(_) => Err(Error::machine(
+            format!("{} has not answered for {} s", dir.display(), ANSWER_WAIT.as_secs()),
+            "look at that disk, or name another directory with --data-dir",
+        )),
+    }
+}
+
+/// What a failed directory is remembered with, if there are others. One that is somebody else's is
+/// no failure of a disk but of the command line.
+fn failed_alone(error: Error, dirs: usize) -> Result<String> {
+    match error {
+        Error::Machine(line) if dirs > 1 => Ok(line.to_string()),
+        error => Err(error),
     }
 }
 

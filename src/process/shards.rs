@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use broker::{BrokerError, MESH_CAPACITY, ShardStart};
+use broker::{BrokerError, DataDirStart, MESH_CAPACITY, ShardStart};
 use reactor::ShardSpec;
 
 use crate::config::{Resolved, Settings};
@@ -27,6 +27,7 @@ pub struct Plan {
     pub addresses: Vec<SocketAddr>,
     pub resolved: Resolved,
     pub settings: Settings,
+    pub data_dirs: Vec<DataDirStart>,
 }
 
 /// What a shard's thread tells this one. Bounded: each shard sends one, shard 0 two.
@@ -63,7 +64,7 @@ pub fn run(plan: Plan) -> Result<()> {
 const RING_ENTRIES: u32 = 2048;
 
 fn start(plan: Plan, events: &Sender<Event>) -> Result<Vec<Thread>> {
-    let Plan { broker_id, cluster_id, addresses, resolved, settings } = plan;
+    let Plan { broker_id, cluster_id, addresses, resolved, settings, data_dirs } = plan;
     let shards = addresses.len();
     let of_shard = |shard| settings.advertised.of_shard(shard).map(|e| (e.host, e.port));
     let advertised: Vec<(String, u16)> = (0..shards).map_while(of_shard).collect();
@@ -81,7 +82,7 @@ fn start(plan: Plan, events: &Sender<Event>) -> Result<Vec<Thread>> {
             cluster_id: cluster_id.clone(),
             listen,
             advertised: advertised.clone(),
-            data_dirs: settings.data_dirs.clone(),
+            data_dirs: data_dirs.clone(),
             config: Arc::clone(&config),
             static_config: Arc::clone(&keys),
             memory_bytes: usize::try_from(settings.memory_bytes).unwrap_or(usize::MAX),

@@ -137,12 +137,10 @@ impl Controller {
         for record in records {
             let MetadataRecord::Partition(new) = record else { continue };
             let broker_id = self.shard.broker_id();
-            let ours = |node: i32| NodeId(node).broker() == broker_id;
-            if !new.directories.is_empty() || !new.replicas.iter().any(ours) {
-                continue;
-            }
-            let Some(id) = placer.next() else { return };
-            let directories = new.replicas.iter().map(|n| if ours(n) { id } else { Uuid::ZERO });
+            let own = new.replicas.iter().find(|node| NodeId(*node).broker() == broker_id);
+            let Some(own) = own.filter(|_| new.directories.is_empty()) else { continue };
+            let Some(id) = placer.next(NodeId(own)) else { return };
+            let directories = new.replicas.iter().map(|n| if n == own { id } else { Uuid::ZERO });
             new.directories = directories.collect();
         }
     }

@@ -103,7 +103,7 @@ impl LocalPartitions {
             match slot {
                 Slot::Opening => counts.opening += 1,
                 Slot::Online(_) => counts.online += 1,
-                Slot::Offline => counts.offline += 1,
+                Slot::Offline(_) => counts.offline += 1,
             }
         }
         counts

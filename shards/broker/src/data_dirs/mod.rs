@@ -21,6 +21,7 @@
 //! | `placement.rs` | which directory a new partition gets (pure) |
 //! | `settle.rs` | at start: what was found against what is recorded |
 //! | `identity.rs` | reading a directory's id |
+//! | `metrics.rs` | what operators see |
 //! | `moves.rs` | moving a partition from one directory to another |
 
 use std::cell::{Cell, RefCell};
@@ -36,6 +37,7 @@ use placement::Candidate;
 
 pub(crate) mod health;
 pub(crate) mod identity;
+pub(crate) mod metrics;
 pub(crate) mod placement;
 mod reserve;
 pub(crate) mod settle;
@@ -131,11 +133,6 @@ impl DataDirs {
         self.paths.get(number).map(PathBuf::as_path)
     }
 
-    /// The directory with this path.
-    pub fn by_path(&self, path: &str) -> Option<usize> {
-        self.paths.iter().position(|known| known.as_os_str() == path)
-    }
-
     /// The directory with this id, whatever its state.
     pub fn by_id(&self, id: Uuid) -> Option<usize> {
         self.dirs.iter().position(|dir| dir.id.get() == Some(id))
@@ -212,7 +209,7 @@ impl DataDirs {
         able.filter_map(|number| {
             let id = self.id(number)?;
             let free_bytes = self.space(number).map_or(u64::MAX, |space| space.available);
-            Some(Candidate { id, free_bytes, partitions: image.in_directory(id).into() })
+            Some(Candidate { id, free_bytes, partitions: image.in_directory(id) })
         })
         .collect()
     }

@@ -174,9 +174,8 @@ fn record(dirs: &DataDirs, image: &Image, found: &Found, broker_id: i32) -> Vec<
     let mut records = Vec::new();
     for topic in image.topics() {
         for (index, partition) in (0i32..).zip(&topic.partitions) {
-            if !partition.replicas.iter().any(|node| node.broker() == broker_id) {
-                continue;
-            }
+            let own = partition.replicas.iter().find(|node| node.broker() == broker_id);
+            let Some(own) = own.copied() else { continue };
             let name = partition_dir_name(&topic.name, index);
             let recorded = partition.directory_on(broker_id);
             let actual = found.get(&name).and_then(|log| dirs.id(log.dir_number));
@@ -188,7 +187,7 @@ fn record(dirs: &DataDirs, image: &Image, found: &Found, broker_id: i32) -> Vec<
                 (Some(_), _) => None,
                 (None, Some(actual)) => Some(actual),
                 (None, None) if any_failed(dirs) => None,
-                (None, None) => placer.next(),
+                (None, None) => placer.next(own),
             };
             records.extend(
                 next.and_then(|id| meta::controller::assign_directory(topic, index, broker_id, id)),

@@ -28,8 +28,13 @@ use crate::shard::Shard;
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
 /// Whoever has something to tell. Order does not matter.
-const CONTRIBUTORS: &[fn(&Shard, &mut Samples)] =
-    &[crate::listener::samples, traffic::samples, logs::samples, logs::memory];
+const CONTRIBUTORS: &[fn(&Shard, &mut Samples)] = &[
+    crate::listener::samples,
+    traffic::samples,
+    logs::samples,
+    logs::memory,
+    crate::data_dirs::metrics::samples,
+];
 
 /// A shard's part in metrics.
 #[derive(Default)]

@@ -16,6 +16,8 @@ use wire::messages::create_topics_request::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
 use wire::messages::create_topics_response::CreateTopicsResponse;
+use wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
+use wire::messages::delete_topics_response::DeleteTopicsResponse;
 use wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use wire::messages::fetch_response::FetchResponse;
 use wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
@@ -238,6 +240,18 @@ impl Client {
         Ok(response.topics.first().map_or(-1, |topic| topic.error_code))
     }
 
+    pub async fn delete_topic(&mut self, name: &str) -> Result<i16, Gone> {
+        let state = DeleteTopicState { name: Some(name.into()), topic_id: Uuid::ZERO };
+        let request = DeleteTopicsRequest {
+            topics: vec![state].into(),
+            timeout_ms: 30_000,
+            ..Default::default()
+        };
+        let response: DeleteTopicsResponse<'static> =
+            self.call::<_, DeleteTopics>(ApiKey::DeleteTopics, 6, &request).await?;
+        Ok(response.responses.first().map_or(-1, |topic| topic.error_code))
+    }
+
     /// Produces one batch; returns error code and base offset.
     pub async fn produce(
         &mut self,
@@ -339,6 +353,7 @@ macro_rules! response {
 }
 
 response!(CreateTopics, CreateTopicsResponse, borrows);
+response!(DeleteTopics, DeleteTopicsResponse, borrows);
 response!(Produce, ProduceResponse, borrows);
 response!(Fetch, FetchResponse, borrows);
 

@@ -124,9 +124,9 @@ impl Image {
         self.topics.load(node)
     }
 
-    /// How many replicas are recorded in a data directory.
-    pub fn in_directory(&self, id: Uuid) -> u32 {
-        self.topics.in_directory(id)
+    /// How many replicas are recorded in a data directory, by node.
+    pub fn in_directory(&self, id: Uuid) -> BTreeMap<NodeId, u32> {
+        self.topics.in_directory(id).cloned().unwrap_or_default()
     }
 
     /// Dynamic settings of a resource, if it has any.

@@ -81,8 +81,8 @@ pub(super) struct Topics {
     /// Names with `.` or `_`, by their form with `_` only.
     collisions: AHashMap<String, BTreeSet<Arc<str>>>,
     load: AHashMap<NodeId, NodeLoad>,
-    /// Replicas in each data directory.
-    in_directory: AHashMap<Uuid, u32>,
+    /// Replicas in each data directory, by node.
+    in_directory: AHashMap<Uuid, BTreeMap<NodeId, u32>>,
 }
 
 impl Topics {
@@ -116,8 +116,8 @@ impl Topics {
         self.load.get(&node).copied().unwrap_or_default()
     }
 
-    pub(super) fn in_directory(&self, id: Uuid) -> u32 {
-        self.in_directory.get(&id).copied().unwrap_or(0)
+    pub(super) fn in_directory(&self, id: Uuid) -> Option<&BTreeMap<NodeId, u32>> {
+        self.in_directory.get(&id)
     }
 
     pub(super) fn create(&mut self, id: Uuid, name: &str) -> Result<(), MetaError> {
@@ -234,11 +234,22 @@ fn count(load: &mut AHashMap<NodeId, NodeLoad>, partition: &Partition, add: bool
     }
 }
 
-fn count_directories(load: &mut AHashMap<Uuid, u32>, partition: &Partition, add: bool) {
-    for id in partition.directories.iter().filter(|id| !id.is_zero()) {
-        let carried = load.entry(*id).or_default();
+fn count_directories(
+    load: &mut AHashMap<Uuid, BTreeMap<NodeId, u32>>,
+    partition: &Partition,
+    add: bool,
+) {
+    for (id, node) in partition.directories.iter().zip(&partition.replicas) {
+        if id.is_zero() {
+            continue;
+        }
+        let nodes = load.entry(*id).or_default();
+        let carried = nodes.entry(*node).or_default();
         *carried = if add { *carried + 1 } else { carried.saturating_sub(1) };
         if *carried == 0 {
+            nodes.remove(node);
+        }
+        if nodes.is_empty() {
             load.remove(id);
         }
     }

@@ -1,7 +1,7 @@
 //! What the simulated machine does to the program. Fields may be changed between runs, and within
 //! a run through [`super::with_faults`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub struct DiskFaults {
     /// Directories on a device that is gone: everything at or below them fails with EIO, through
     /// files opened before as well.
     pub broken: BTreeSet<PathBuf>,
+    /// Directories on a device that is slower: what everything at or below them takes on top.
+    pub slow: BTreeMap<PathBuf, Delay>,
     /// Reads and writes that end short, per million.
     pub short_per_million: u32,
     /// Operations that end with EINTR or EAGAIN without an effect, per million.
@@ -61,6 +63,7 @@ impl Default for DiskFaults {
             eio_after: None,
             sync_eio_per_million: 0,
             broken: BTreeSet::new(),
+            slow: BTreeMap::new(),
             short_per_million: 0,
             interrupt_per_million: 0,
             capacity: None,

@@ -38,6 +38,14 @@ pub(super) fn latency(state: &mut State, op: &Op) -> Duration {
     if matches!(op, Op::Sync { .. } | Op::Write { sync: true, .. }) {
         latency += state.draw(state.faults.disk.sync_latency);
     }
+    if !state.faults.disk.slow.is_empty() {
+        let places = places(state, op);
+        let slow = &state.faults.disk.slow;
+        let delay = slow.iter().find(|(dir, _)| places.iter().any(|path| path.starts_with(dir)));
+        if let Some(delay) = delay.map(|(_, delay)| *delay) {
+            latency += state.draw(delay);
+        }
+    }
     latency
 }
 

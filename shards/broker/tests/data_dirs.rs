@@ -1,0 +1,291 @@
+//! A broker on several disks in the simulator: one fails, comes back, hangs or is missing, and the
+//! others do not notice.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reactor::sim::{Crash, Delay, Outcome, World, with_faults};
+use support::{BASE_PORT, Client, batch, start_on, values};
+use wire::ApiKey;
+use wire::messages::describe_log_dirs_request::DescribeLogDirsRequest;
+use wire::messages::describe_log_dirs_response::DescribeLogDirsResponse;
+
+const DIRS: [&str; 2] = ["/disk1", "/disk2"];
+const TOPIC: &str = "t";
+const PARTITIONS: i32 = 6;
+const STORAGE_ERROR: i16 = 56;
+/// Longer than anything here takes by itself.
+const LONG: Duration = Duration::from_secs(300);
+
+crate::response!(DescribeLogDirs, DescribeLogDirsResponse, borrows);
+
+/// Makes the directories, as the process does before the shards start.
+async fn format() {
+    for dir in DIRS {
+        // One that is broken now was made before.
+        let _ = reactor::fs::create_dir_all(Path::new(dir)).await;
+    }
+    reactor::fs::sync_dir(Path::new("/")).await.unwrap();
+}
+
+async fn start(dirs: &[&str], shards: u16) -> Client {
+    format().await;
+    let mut started = start_on(shards, BASE_PORT, dirs, &[]);
+    started.ready().await;
+    let client = Client::connect(started.addresses[0]).await.unwrap();
+    std::mem::forget(started);
+    client
+}
+
+/// The partitions on each disk, as the directories have them.
+fn placed(world: &mut World) -> Vec<Vec<i32>> {
+    let files = world.disk().files();
+    let on = |dir: &str| {
+        let has = |n: &i32| {
+            let folder = PathBuf::from(format!("{dir}/{TOPIC}-{n}"));
+            files.iter().any(|(path, _)| path.starts_with(&folder))
+        };
+        (0..PARTITIONS).filter(has).collect()
+    };
+    DIRS.into_iter().map(on).collect()
+}
+
+/// Log directories with their error codes and the partitions they tell.
+async fn described(client: &mut Client) -> Vec<(String, i16, Vec<i32>)> {
+    let request = DescribeLogDirsRequest { topics: None };
+    let answer: DescribeLogDirsResponse<'static> =
+        client.call::<_, DescribeLogDirs>(ApiKey::DescribeLogDirs, 4, &request).await.unwrap();
+    let of = |dir: &wire::messages::describe_log_dirs_response::DescribeLogDirsResult<'_>| {
+        let topics = dir.topics.iter();
+        let partitions =
+            topics.flat_map(|t| t.partitions.iter().map(|p| p.partition_index).collect::<Vec<_>>());
+        (dir.log_dir.to_string(), dir.error_code, partitions.collect())
+    };
+    answer.results.iter().map(|dir| of(&dir)).collect()
+}
+
+async fn produce(client: &mut Client, partition: i32, value: &str) -> (i16, i64) {
+    let bytes = batch(&[value.as_bytes()], reactor::wall_clock_ms());
+    client.produce(TOPIC, partition, &bytes).await.unwrap()
+}
+
+async fn read(client: &mut Client, partition: i32) -> (i16, Vec<String>) {
+    let (error, _, bytes) = client.fetch(TOPIC, partition, 0, 0).await.unwrap();
+    let texts = values(&bytes).into_iter().map(|(_, v)| String::from_utf8(v).unwrap());
+    (error, texts.collect())
+}
+
+/// Until a produce to this partition is answered with this code.
+async fn until(client: &mut Client, partition: i32, code: i16) -> i64 {
+    let begin = reactor::now();
+    loop {
+        let (error, offset) = produce(client, partition, "again").await;
+        if error == code {
+            return offset;
+        }
+        assert!(reactor::now() - begin < LONG, "partition {partition} still answers {error}");
+        reactor::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// A topic spread over both disks with one record in each partition. Returns which partitions are on
+/// the first and on the second.
+async fn topic_on_both(client: &mut Client) -> (Vec<i32>, Vec<i32>) {
+    assert_eq!(client.create_topic(TOPIC, PARTITIONS, &[]).await.unwrap(), 0);
+    for partition in 0..PARTITIONS {
+        assert_eq!(produce(client, partition, "first").await, (0, 0));
+    }
+    let dirs = described(client).await;
+    let on = |dir: &str| dirs.iter().find(|(path, ..)| path == dir).unwrap().2.clone();
+    (on(DIRS[0]), on(DIRS[1]))
+}
+
+async fn one_disk_breaks_and_comes_back() {
+    let mut client = start(&DIRS, 1).await;
+    let (first, second) = topic_on_both(&mut client).await;
+    assert_eq!((first.len(), second.len()), (3, 3), "equal disks get equally many");
+    with_faults(|faults| faults.disk.broken.insert(DIRS[1].into()));
+    for partition in &second {
+        assert_eq!(produce(&mut client, *partition, "lost").await.0, STORAGE_ERROR);
+    }
+    // The second disk's partitions are offline, reading too, and that is told.
+    let begin = reactor::now();
+    while described(&mut client).await[1].1 != STORAGE_ERROR {
+        assert!(reactor::now() - begin < LONG, "the disk is not told to have failed");
+        reactor::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(described(&mut client).await[1].2, [] as [i32; 0]);
+    for partition in &second {
+        assert_eq!(read(&mut client, *partition).await.0, STORAGE_ERROR);
+    }
+    // The first disk's are not.
+    assert_eq!(described(&mut client).await[0].1, 0);
+    for partition in &first {
+        assert_eq!(produce(&mut client, *partition, "second").await, (0, 1));
+        assert_eq!(read(&mut client, *partition).await, (0, vec!["first".into(), "second".into()]));
+    }
+    // New partitions go where they can.
+    assert_eq!(client.create_topic("new", 3, &[]).await.unwrap(), 0);
+    let bytes = batch(&[b"v"], reactor::wall_clock_ms());
+    for partition in 0..3 {
+        assert_eq!(client.produce("new", partition, &bytes).await.unwrap(), (0, 0));
+    }
+    with_faults(|faults| faults.disk.broken.clear());
+    for partition in &second {
+        until(&mut client, *partition, 0).await;
+        let (error, mut records) = read(&mut client, *partition).await;
+        // A write that was answered with an error may have reached the disk nevertheless.
+        records.retain(|record| record != "lost");
+        assert_eq!((error, records), (0, vec!["first".to_owned(), "again".to_owned()]));
+    }
+    assert!(described(&mut client).await.iter().all(|(_, error, _)| *error == 0));
+}
+
+#[test]
+fn a_broken_disk_takes_its_own_partitions_only_and_brings_them_back() {
+    for seed in 0..20 {
+        let outcome = World::new(seed).run(one_disk_breaks_and_comes_back);
+        assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+    }
+}
+
+/// Both shards have partitions on both disks; only one of them notices.
+async fn the_other_shard_hears_of_it() {
+    format().await;
+    let mut shards = start_on(2, BASE_PORT, &DIRS, &[]);
+    shards.ready().await;
+    let mut first = Client::connect(shards.addresses[0]).await.unwrap();
+    let mut second = Client::connect(shards.addresses[1]).await.unwrap();
+    assert_eq!(first.create_topic(TOPIC, PARTITIONS, &[]).await.unwrap(), 0);
+    let failing = described(&mut first).await[1].2.clone();
+    with_faults(|faults| faults.disk.broken.insert(DIRS[1].into()));
+    until(&mut first, failing[0], STORAGE_ERROR).await;
+    let begin = reactor::now();
+    while described(&mut second).await[1].1 != STORAGE_ERROR {
+        assert!(reactor::now() - begin < LONG);
+        reactor::sleep(Duration::from_millis(10)).await;
+    }
+    with_faults(|faults| faults.disk.broken.clear());
+    let begin = reactor::now();
+    while described(&mut second).await[1].1 != 0 {
+        assert!(reactor::now() - begin < LONG);
+        reactor::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[test]
+fn what_one_shard_finds_the_others_know() {
+    let outcome = World::new(3).run(the_other_shard_hears_of_it);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+async fn one_disk_hangs() {
+    let mut client = start(&DIRS, 1).await;
+    let (first, second) = topic_on_both(&mut client).await;
+    let hour = Delay::exactly(Duration::from_secs(3600));
+    with_faults(|faults| faults.disk.slow.insert(DIRS[1].into(), hour));
+    let begin = reactor::now();
+    while reactor::now() - begin < Duration::from_secs(120) {
+        let asked = reactor::now();
+        for partition in &first {
+            assert_eq!(produce(&mut client, *partition, "on").await.0, 0);
+            assert_eq!(read(&mut client, *partition).await.0, 0);
+        }
+        assert!(reactor::now() - asked < Duration::from_secs(1), "the healthy disk waits");
+        reactor::sleep(Duration::from_secs(1)).await;
+    }
+    let dirs = described(&mut client).await;
+    assert_eq!((dirs[0].1, dirs[1].1), (0, STORAGE_ERROR), "the hanging disk is given up");
+    assert_eq!(produce(&mut client, second[0], "x").await.0, STORAGE_ERROR);
+    // Topics can be made and deleted all the same.
+    assert_eq!(client.create_topic("new", 2, &[]).await.unwrap(), 0);
+    assert_eq!(client.delete_topic("new").await.unwrap(), 0);
+    assert_eq!(client.delete_topic(TOPIC).await.unwrap(), 0);
+}
+
+#[test]
+fn a_disk_that_hangs_holds_up_nobody_else() {
+    let outcome = World::new(11).run(one_disk_hangs);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+async fn make_topic() {
+    let mut client = start(&DIRS, 1).await;
+    topic_on_both(&mut client).await;
+}
+
+/// With one of the directories not named, or broken: its partitions are offline, not empty.
+async fn start_with(dirs: &'static [&'static str], offline: Vec<i32>) {
+    let mut client = start(dirs, 1).await;
+    for partition in 0..PARTITIONS {
+        let expected = match offline.contains(&partition) {
+            true => (STORAGE_ERROR, vec![]),
+            false => (0, vec!["first".to_owned()]),
+        };
+        assert_eq!(read(&mut client, partition).await, expected, "partition {partition}");
+    }
+}
+
+#[test]
+fn a_partition_whose_directory_is_missing_is_offline_and_never_begun_empty() {
+    let mut world = World::new(5);
+    assert!(world.run(make_topic).finished().is_some());
+    let on_second = placed(&mut world)[1].clone();
+    assert_eq!(on_second.len(), 3);
+    let missing = on_second.clone();
+    assert!(world.run(move || start_with(&["/disk1"], missing)).finished().is_some());
+    // Broken at the start is the same, and it starts.
+    world.faults().disk.broken.insert("/disk2".into());
+    let broken = on_second.clone();
+    assert!(world.run(move || start_with(&DIRS, broken)).finished().is_some());
+    world.faults().disk.broken.clear();
+    // In whatever order they are named, everything is there again.
+    assert!(world.run(|| start_with(&DIRS, vec![])).finished().is_some());
+    assert_eq!(placed(&mut world)[1], on_second, "nothing was moved or made anew");
+}
+
+#[test]
+fn without_the_directory_of_the_metadata_it_does_not_start() {
+    let mut world = World::new(6);
+    assert!(world.run(make_topic).finished().is_some());
+    world.faults().disk.broken.insert("/disk1".into());
+    let outcome = world.run(|| async {
+        let mut shards = start_on(1, BASE_PORT, &DIRS, &[]);
+        shards.tasks.remove(0).await.unwrap_err().to_string()
+    });
+    let text = outcome.finished().unwrap();
+    assert!(text.contains("/disk1") && text.contains("__cluster_metadata-0"), "{text}");
+}
+
+/// A crash while a disk is broken loses nothing that was acknowledged on either.
+#[test]
+fn a_crash_with_a_broken_disk_keeps_what_both_have() {
+    for seed in 0..10 {
+        let mut world = World::new(seed);
+        assert!(world.run(make_topic).finished().is_some());
+        world.faults().disk.broken.insert("/disk2".into());
+        world.crash_after(60 + seed * 7, Crash::Process);
+        let crashed = world.run(|| async {
+            let mut client = start(&DIRS, 1).await;
+            loop {
+                for partition in 0..PARTITIONS {
+                    produce(&mut client, partition, "more").await;
+                }
+            }
+        });
+        assert!(matches!(crashed, Outcome::Crashed(_)), "seed {seed}");
+        world.faults().disk.broken.clear();
+        let read = world.run(|| async {
+            let mut client = start(&DIRS, 1).await;
+            for partition in 0..PARTITIONS {
+                let (error, records) = read(&mut client, partition).await;
+                assert_eq!((error, records.first().map(String::as_str)), (0, Some("first")));
+            }
+        });
+        assert!(matches!(read, Outcome::Finished(())), "seed {seed}: {read:?}");
+    }
+}
