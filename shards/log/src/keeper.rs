@@ -197,7 +197,7 @@ pub(crate) fn start_flush(core: &Rc<Core>) {
 pub(crate) fn start_idle_flush(core: &Rc<Core>) {
     let core = Rc::clone(core);
     let flush = async move {
-        let _turn = core.shared.flush_turn().await;
+        let _turn = core.shared.flush_turn(&core.dir()).await;
         match flush(&core).await {
             Ok(_) => open_files::cool(&core),
             Err(error) => tracing::warn!(log = %core.name, "recovery point not moved: {error}"),
