@@ -63,8 +63,13 @@ pub struct FoundLog {
 
 impl FoundLog {
     /// Nothing is known but the partition's own files.
-    pub(crate) const UNKNOWN: FoundLog =
-        FoundLog { dir_number: 0, clean: false, recovery_point: 0, log_start_offset: 0, cleaner_point: None };
+    pub(crate) const UNKNOWN: FoundLog = FoundLog {
+        dir_number: 0,
+        clean: false,
+        recovery_point: 0,
+        log_start_offset: 0,
+        cleaner_point: None,
+    };
 }
 
 /// One partition's line in the checkpoint files of its data directory.
