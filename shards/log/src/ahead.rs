@@ -38,7 +38,7 @@ pub(crate) fn start(core: &Rc<Core>, segment: i64, position: u32, bytes: usize) 
         }
         known.readable()
     };
-    let window = Window { start: position, bytes, limit, by_index: false };
+    let window = Window { start: position, bytes, limit, ends_with: None };
     let reading = Rc::clone(core);
     let replaced = core.replaced();
     let task = reactor::spawn(async move {

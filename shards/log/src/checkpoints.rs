@@ -149,20 +149,41 @@ pub async fn write_partition_metadata(dir: &Path, topic_id: Uuid) -> std::io::Re
 }
 
 /// One line in the format of a data folder's checkpoint, for the partition's own folder: what must
-/// be there on its own, whoever writes the file of the whole data folder, and when.
+/// be there on its own, whoever writes the file of the whole data folder, and when. A second line
+/// has the checksum of the first: a flipped digit must not move the start of a log.
 pub(crate) fn encode_own_offset(dir: &Path, offset: i64) -> Vec<u8> {
     let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let (topic, partition) = parse_partition_dir_name(name).unwrap_or((name.to_owned(), 0));
-    encode_offsets([(topic.as_str(), partition, offset)])
+    let sum = own_checksum(&topic, partition, offset);
+    encode_offsets([(topic.as_str(), partition, offset), (OWN_CHECKSUM, 0, sum)])
+}
+
+/// Stands for the topic in the line that has the checksum.
+const OWN_CHECKSUM: &str = "crc32c";
+
+fn own_checksum(topic: &str, partition: i32, offset: i64) -> i64 {
+    crc32c::crc32c(format!("{topic} {partition} {offset}").as_bytes()).into()
 }
 
 /// The offset of a partition's own checkpoint, if there is one that can be read.
 pub(crate) async fn read_own_offset(dir: &Path, file: &str) -> std::io::Result<Option<i64>> {
-    match read_offsets(dir, file).await {
-        Ok(lines) => Ok(lines.first().map(|line| line.offset)),
-        Err(CheckpointError::Io(error)) => Err(error),
+    let lines = match read_offsets(dir, file).await {
+        Ok(lines) => lines,
+        Err(CheckpointError::Io(error)) => return Err(error),
         Err(damaged @ CheckpointError::Damaged { .. }) => {
             tracing::warn!("{damaged}");
+            return Ok(None);
+        }
+    };
+    match lines.as_slice() {
+        [] => Ok(None),
+        // As earlier versions wrote it.
+        [line] => Ok(Some(line.offset)),
+        [line, sum, ..] if sum.offset == own_checksum(&line.topic, line.partition, line.offset) => {
+            Ok(Some(line.offset))
+        }
+        _ => {
+            tracing::warn!("{} is not used: its checksum is wrong", dir.join(file).display());
             Ok(None)
         }
     }

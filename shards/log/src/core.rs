@@ -65,6 +65,8 @@ pub(crate) struct State {
     pub(crate) synced_end: i64,
     /// The start that the partition's own checkpoint has.
     pub(crate) saved_start: i64,
+    /// Segment and position of the damage that a reader met last.
+    pub(crate) damage: Option<(i64, u32)>,
     /// What keeps the oldest segment longer than its age would.
     pub(crate) hold: Option<Hold>,
     pub(crate) recovery_point: i64,
@@ -250,6 +252,7 @@ impl State {
             visible_end: end,
             synced_end: end,
             saved_start: 0,
+            damage: None,
             hold: None,
             recovery_point: end,
             epochs: LeaderEpochs::default(),

@@ -72,8 +72,13 @@ impl OffsetIndex {
     /// Where to start looking for `offset` (relative): the start of the last indexed batch that
     /// ends at or before it, else the start of the segment.
     pub(crate) fn position_for(&self, offset: u32) -> u32 {
+        self.entry_for(offset).map_or(0, |e| e.position)
+    }
+
+    /// The entry that says so; `None` for the start of the segment.
+    pub(crate) fn entry_for(&self, offset: u32) -> Option<Entry> {
         let after = self.entries.partition_point(|e| e.offset <= offset);
-        after.checked_sub(1).and_then(|i| self.entries.get(i)).map_or(0, |e| e.position)
+        after.checked_sub(1).and_then(|i| self.entries.get(i)).copied()
     }
 
     /// The last indexed batch start at or below `position`.

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use reactor::{Durability, File, OpenOptions, WriteBuf};
 use smallvec::smallvec;
+use wire::records::BatchHeader;
 
 use crate::checkpoints::read_if_there;
 use crate::core::Core;
@@ -231,30 +232,69 @@ fn decode(
     Ok(Indexes { offsets, times })
 }
 
-/// Makes the indexes of what a segment's file holds up to `size`.
+/// Makes the indexes of what a segment's file holds up to `size`. Damaged batches are left out; what
+/// lies behind them stays within reach.
 async fn rebuild(core: &Rc<Core>, base: i64, size: u32) -> Result<Rc<Indexes>, LogError> {
     let file = files::for_reading(core, base).await?;
-    let interval = core.state.borrow().config.index_interval_bytes;
-    let mut segment = Segment::new(base, 0, 0);
+    let (interval, end) = {
+        let state = core.state.borrow();
+        let end = state.segment(base).map_or(i64::MAX, |s| s.next_offset);
+        (state.config.index_interval_bytes, end)
+    };
+    let mut rebuilt = Rebuilt { segment: Segment::new(base, 0, 0), last: None, interval };
     let mut scanner = Scanner::new(file, 0, size);
+    let failed = |error| core.storage_error("reading a segment for its index", error);
     loop {
-        let found = scanner
-            .next(false)
-            .await
-            .map_err(|error| core.storage_error("reading a segment for its index", error))?;
-        match found {
-            Found::Batch(header, position) => segment.note_batch(&header, position, interval),
+        match scanner.next(true).await.map_err(failed)? {
+            Found::Batch(header, position) => rebuilt.note(header, position, end),
             Found::End => break,
-            Found::Zeros | Found::Damage(_) => {
+            found @ (Found::Zeros | Found::Damage(_)) => {
                 let position = scanner.position();
+                let goes_on = scanner.resync(rebuilt.next_offset()..end).await.map_err(failed)?;
+                let next = if goes_on { scanner.position() } else { size };
                 tracing::warn!(log = %core.name, segment = base, position,
-                    "{} bytes of a segment cannot be read: {found:?}", size - position);
-                break;
+                    "{} bytes of a segment cannot be read: {found:?}", next - position);
+                if !goes_on {
+                    break;
+                }
             }
         }
     }
-    segment.finish_times();
-    Ok(segment.indexes.take().unwrap_or_default())
+    Ok(rebuilt.finish())
+}
+
+/// Indexes in the making. A batch is noted when the next one shows that its offset, which no
+/// checksum covers, is right.
+struct Rebuilt {
+    segment: Segment,
+    last: Option<(BatchHeader, u32)>,
+    interval: u32,
+}
+
+impl Rebuilt {
+    fn next_offset(&self) -> i64 {
+        self.segment.next_offset
+    }
+
+    fn note(&mut self, header: BatchHeader, position: u32, end: i64) {
+        if header.base_offset < self.next_offset() || header.next_offset() > end {
+            return;
+        }
+        if let Some((last, position)) = self.last.take()
+            && last.next_offset() <= header.base_offset
+        {
+            self.segment.note_batch(&last, position, self.interval);
+        }
+        self.last = Some((header, position));
+    }
+
+    fn finish(mut self) -> Rc<Indexes> {
+        if let Some((last, position)) = self.last.take() {
+            self.segment.note_batch(&last, position, self.interval);
+        }
+        self.segment.finish_times();
+        self.segment.indexes.take().unwrap_or_default()
+    }
 }
 
 async fn save_all(core: &Rc<Core>, base: i64, indexes: &Indexes) {

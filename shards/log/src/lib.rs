@@ -33,6 +33,7 @@ mod retention;
 mod scan;
 mod segment;
 mod shared;
+mod sound;
 mod tail;
 mod time_index;
 mod timestamps;

@@ -2,7 +2,8 @@
 //!
 //! Owns: which bytes answer a read. From memory they are handles on chunks; from a file they are
 //! one or two aligned direct reads, cut to whole batches. A read starts at the batch that contains
-//! the offset, holds whole batches of one segment, and never passes the visible end. Nothing here
+//! the offset, holds whole batches of one segment, and never passes the visible end. What comes from a
+//! file is checked (`sound.rs`) before it is served; the memory of the tail is trusted. Nothing here
 //! waits for data: long polls wait on `Log::changed`.
 
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use crate::core::{Bookmark, Core, State};
 use crate::error::{LogError, ReadError};
 use crate::files;
 use crate::indexes;
+use crate::sound::{self, Place, Verdict};
 use crate::tail::{block_ceiling, block_floor};
 
 /// The longest direct read but for a single batch that is larger.
@@ -192,7 +194,8 @@ impl State {
 enum Searched {
     Found(Vec<Bytes>),
     Nothing,
-    Failed(LogError),
+    /// With whether the index may be at fault.
+    Failed(LogError, bool),
 }
 
 /// Whole batches found in a window of a file.
@@ -203,6 +206,7 @@ enum Picked {
     Need {
         position: u32,
         bytes: usize,
+        expected: Option<i64>,
     },
     /// The segment has no such batch: the offset lies in a hole at its end.
     Nothing,
@@ -229,13 +233,13 @@ impl ColdRead {
             if self.core.replaced() != self.replaced {
                 continue;
             }
-            let (start, by_index) = start?;
+            let (start, ends_with) = start?;
             let Some((limit, next_segment)) = self.bounds() else {
                 let start = self.core.state.borrow().log_start;
                 return Err(LogError::Trimmed { offset: self.from, start });
             };
             let bytes = self.max_bytes.min(LONGEST_READ) + SEARCH_BYTES;
-            let window = Window { start, bytes, limit, by_index };
+            let window = Window { start, bytes, limit, ends_with };
             match self.search(&file, window).await? {
                 Searched::Found(batches) => return Ok(batches),
                 Searched::Nothing => {
@@ -251,8 +255,9 @@ impl ColdRead {
                     });
                     return Box::pin(plan?.execute()).await;
                 }
-                Searched::Failed(error) => {
-                    if !by_index || self.renewed {
+                Searched::Failed(error, by_index) => {
+                    if !by_index || self.renewed || self.is_known_damage() {
+                        self.note_damage(start, &error);
                         return Err(error);
                     }
                     indexes::renew(&self.core, self.segment).await?;
@@ -275,45 +280,52 @@ impl ColdRead {
         Ok(())
     }
 
-    /// A batch start at or before the wanted one, and whether only the index says so.
-    async fn start(&self) -> Result<(u32, bool), LogError> {
+    /// A batch start at or before the wanted one, and the last offset of that batch if the index
+    /// says so.
+    async fn start(&self) -> Result<(u32, Option<i64>), LogError> {
         if let Some(start) = self.bookmark {
-            return Ok((start, false));
+            return Ok((start, None));
         }
         let indexes = indexes::load(&self.core, self.segment).await?;
         let relative = self.from.saturating_sub(self.segment).clamp(0, u32::MAX.into());
-        let start = indexes.offsets.position_for(relative as u32);
-        Ok((start, start > 0))
+        let entry = indexes.offsets.entry_for(relative as u32);
+        Ok(entry.map_or((0, None), |entry| {
+            (entry.position, Some(self.segment + i64::from(entry.offset)))
+        }))
     }
 
     async fn search(&self, file: &reactor::File, mut window: Window) -> Result<Searched, LogError> {
+        let mut expected = self.expected_at(window.start);
         if let Some((window, buf)) = ahead::take(&self.core, self.segment, window.start).await
-            && let Picked::Range(from, to, next) = self.pick(&buf, &window)
+            && let Picked::Range(from, to, next) = self.pick(&buf, &window, expected)
         {
             return Ok(Searched::Found(self.finish(buf, from, to, &window, next)));
         }
         loop {
             let buf = window.read(&self.core, file).await?;
-            match self.pick(&buf, &window) {
+            match self.pick(&buf, &window, expected) {
                 Picked::Range(from, to, next) => {
                     return Ok(Searched::Found(self.finish(buf, from, to, &window, next)));
                 }
-                Picked::Need { position, bytes } => {
-                    if position <= window.start && bytes <= window.bytes {
+                Picked::Need { position, bytes, expected: next } => {
+                    let at_start = position <= window.start;
+                    if at_start && bytes <= window.bytes {
                         let problem = "the file ends before the batch does".to_owned();
-                        return Ok(Searched::Failed(self.corrupt(position, problem)));
+                        return Ok(Searched::Failed(self.corrupt(position, problem), false));
                     }
                     let bytes = self.max_bytes.min(LONGEST_READ).max(bytes);
-                    let limit = window.limit;
-                    window = Window { start: position, bytes, limit, by_index: false };
+                    let ends_with = window.ends_with.filter(|_| at_start);
+                    window = Window { start: position, bytes, limit: window.limit, ends_with };
+                    expected = next;
                 }
                 Picked::Nothing => return Ok(Searched::Nothing),
                 Picked::Corrupt { position, problem } => {
-                    return Ok(Searched::Failed(self.corrupt(position, problem)));
+                    let by_index = window.ends_with.is_some() && position == window.start;
+                    return Ok(Searched::Failed(self.corrupt(position, problem), by_index));
                 }
                 Picked::Misled => {
                     let problem = format!("the index leads past offset {}", self.from);
-                    return Ok(Searched::Failed(self.corrupt(window.start, problem)));
+                    return Ok(Searched::Failed(self.corrupt(window.start, problem), true));
                 }
             }
         }
@@ -327,12 +339,13 @@ impl ColdRead {
         Some((segment.readable(), state.segments.get(place + 1).map(|s| s.base)))
     }
 
-    fn pick(&self, buf: &AlignedBuf, window: &Window) -> Picked {
+    fn pick(&self, buf: &AlignedBuf, window: &Window, expected: Option<i64>) -> Picked {
         let skip = window.skip();
         let have = buf.len().min((window.limit - block_floor(window.start)) as usize);
         let bytes = buf.get(..have).unwrap_or_default();
         let position = |at: usize| window.start + (at - skip) as u32;
-        let (mut at, mut first, mut next) = (skip, None, 0);
+        let mut expected = expected;
+        let (mut at, mut first) = (skip, None);
         loop {
             let taken = first.map_or(0, |first| at - first);
             let header = match bytes.get(at..at + HEADER_BYTES).map(BatchHeader::parse) {
@@ -343,14 +356,30 @@ impl ColdRead {
                 Some(Err(_)) => break,
                 None if first.is_some() => break,
                 None if position(at) >= window.limit => return Picked::Nothing,
-                None => return self.need_whole(position(at), HEADER_BYTES, window),
+                None => return self.need_whole(position(at), HEADER_BYTES, expected, window),
             };
             let size = header.size_in_bytes();
-            if at == skip && window.by_index && header.base_offset > self.from {
+            if at == skip && window.ends_with.is_some() && header.base_offset > self.from {
                 return Picked::Misled;
             }
-            if first.is_none() && header.last_offset() < self.from {
+            let is_before = first.is_none() && header.last_offset() < self.from;
+            let ends_with = window.ends_with.filter(|_| at == skip);
+            let place = Place { expected, ends_with, following: None };
+            let is_last = position(at) as usize + size >= window.limit as usize;
+            let rest = bytes.get(at..).unwrap_or_default();
+            match (sound::check(&header, rest, place, is_last, !is_before), first) {
+                (Verdict::Sound, _) => {}
+                (Verdict::Need(more), None) => {
+                    return self.need_whole(position(at), more, expected, window);
+                }
+                (Verdict::Unsound(problem), None) => {
+                    return Picked::Corrupt { position: position(at), problem };
+                }
+                (Verdict::Need(_) | Verdict::Unsound(_), Some(_)) => break,
+            }
+            if is_before {
                 at += size;
+                expected = Some(header.next_offset());
                 continue;
             }
             if header.base_offset >= self.upper {
@@ -364,21 +393,51 @@ impl ColdRead {
                 if first.is_some() {
                     break;
                 }
-                return self.need_whole(position(at), size, window);
+                return self.need_whole(position(at), size, expected, window);
             }
             first.get_or_insert(at);
             at += size;
-            next = header.next_offset();
+            expected = Some(header.next_offset());
         }
+        let next = expected.unwrap_or(self.from);
         Picked::Range(first.unwrap_or(at), at, next)
     }
 
-    fn need_whole(&self, position: u32, size: usize, window: &Window) -> Picked {
+    fn need_whole(
+        &self,
+        position: u32,
+        size: usize,
+        expected: Option<i64>,
+        window: &Window,
+    ) -> Picked {
         if u64::from(position) + size as u64 > u64::from(window.limit) {
             let problem = format!("a batch of {size} bytes passes the end of the segment");
             return Picked::Corrupt { position, problem };
         }
-        Picked::Need { position, bytes: size }
+        Picked::Need { position, bytes: size, expected }
+    }
+
+    /// The lowest offset that a batch at this position may have.
+    fn expected_at(&self, position: u32) -> Option<i64> {
+        match self.bookmark {
+            _ if position == 0 => Some(self.segment),
+            Some(bookmark) if bookmark == position => Some(self.from),
+            _ => None,
+        }
+    }
+
+    fn is_known_damage(&self) -> bool {
+        let state = self.core.state.borrow();
+        state.damage.is_some_and(|(segment, _)| segment == self.segment)
+    }
+
+    /// Says once where the damage is; a reader asks again and again.
+    fn note_damage(&self, start: u32, error: &LogError) {
+        let LogError::Corrupt { position, .. } = error else { return };
+        let at = (self.segment, u32::try_from(*position).unwrap_or(start));
+        if self.core.state.borrow_mut().damage.replace(at) != Some(at) {
+            tracing::error!(log = %self.core.name, offset = self.from, "not served: {error}");
+        }
     }
 
     fn finish(
@@ -423,8 +482,9 @@ pub(crate) struct Window {
     pub(crate) bytes: usize,
     /// No byte from here on counts.
     pub(crate) limit: u32,
-    /// That a batch starts at `start` is known from the index alone.
-    pub(crate) by_index: bool,
+    /// That a batch starts at `start` is known from the index alone, and that it ends with this
+    /// offset.
+    pub(crate) ends_with: Option<i64>,
 }
 
 impl Window {

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 
 use reactor::{ALIGN, AlignedBuf, File, Task};
 use wire::records::BatchHeader;
@@ -123,6 +124,32 @@ impl Scanner {
         let at = self.position as u32;
         self.position += size;
         Ok(Found::Batch(header, at))
+    }
+
+    /// Goes on behind damage: at the next sound batch that starts with an offset of the range. `false`
+    /// if there is none.
+    pub(crate) async fn resync(&mut self, offsets: Range<i64>) -> io::Result<bool> {
+        while self.end - self.position > HEADER_BYTES as u64 {
+            self.position += 1;
+            if self.position.is_multiple_of(ALIGN as u64) {
+                self.forget_below(self.position);
+            }
+            let head = self.read(self.position, HEADER_BYTES).await?;
+            let (base, is_magic) = match (head.first_chunk::<8>(), head.get(MAGIC_AT)) {
+                (Some(base), Some(byte)) => (i64::from_be_bytes(*base), *byte == MAGIC),
+                _ => return Ok(false),
+            };
+            if !is_magic || !offsets.contains(&base) {
+                continue;
+            }
+            let at = self.position;
+            let found = self.next(true).await?;
+            self.position = at;
+            if matches!(found, Found::Batch(..)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The bytes of a batch found before; `None` if it is no small one.

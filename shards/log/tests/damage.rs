@@ -343,3 +343,112 @@ fn a_file_that_gets_shorter_while_it_is_served_fails_only_its_readers() {
         }
     });
 }
+
+/// Whatever bit of a sealed segment flips: a reader gets what was written or an error that says where,
+/// and only the damaged batch and those up to the next index entry are out of reach.
+#[test]
+fn a_flipped_bit_is_never_served_and_the_rest_stays_readable() {
+    let mut bench = Bench::new(true);
+    let size = nth(0).len();
+    // Every field of a batch that is not its leader epoch, and payload; in the first batch of a
+    // segment, in one that has an index entry, and in one that has none.
+    let in_batch = [0, 5, 6, 7, 8, 11, 16, 17, 22, 24, 30, 40, 45, 58, 61, 70, 200, size - 1];
+    for (i, at) in in_batch.into_iter().enumerate() {
+        for batch in [0, 4, 5] {
+            for bit in [i % 8, (i + 3) % 8] {
+                let path = bench.copy();
+                let file = files(&path, ".log")[0].clone();
+                flip(&file, batch * size + at, bit as u8);
+                check_damaged(path.clone(), batch as i64, format!("bit {bit} of {batch}+{at}"));
+                std::fs::remove_dir_all(path).unwrap();
+            }
+        }
+    }
+}
+
+fn check_damaged(path: PathBuf, damaged: i64, what: String) {
+    on_uring(move || async move {
+        let memory = shared(1 << 20);
+        let hint = OpenHint { clean: true, ..OpenHint::default() };
+        let (log, _) = Log::open(&memory, path, config(), hint, NOW_MS).await.unwrap();
+        let end = log.log_end_offset();
+        assert_eq!(end, BATCHES as i64, "{what}");
+        // Backwards first, so that the index leads; then on from where the last read ended.
+        for pass in 0..2 {
+            let mut refused = Vec::new();
+            for n in 0..end {
+                let offset = if pass == 0 { end - 1 - n } else { n };
+                let plan = log.plan_read(offset, i64::MAX, 3_000, true).unwrap();
+                match plan.execute().await {
+                    Ok(parts) => check_served(&parts.concat(), offset, &what),
+                    Err(LogError::Corrupt { file, position, .. }) => {
+                        assert!(file.ends_with("00000000000000000000.log"), "{what}: {file}");
+                        assert!(position <= 12_000, "{what}: {position}");
+                        refused.push(offset);
+                    }
+                    Err(error) => panic!("{what}, offset {offset}: {error}"),
+                }
+            }
+            assert!(refused.contains(&damaged), "{what}: the damage was not found");
+            let near = refused.iter().all(|offset| (damaged - 1..damaged + 3).contains(offset));
+            assert!(near && refused.len() <= 3, "{what}: {refused:?} are out of reach");
+        }
+        log.close().await.unwrap();
+    });
+}
+
+/// Whole batches from the one with `offset` on, as they were written.
+fn check_served(bytes: &[u8], offset: i64, what: &str) {
+    let mut next = offset;
+    for batch in wire::records::batches(bytes) {
+        let batch = batch.unwrap_or_else(|error| panic!("{what}, offset {next}: {error}"));
+        let mut written = nth(next as u64);
+        written[..8].copy_from_slice(&next.to_be_bytes());
+        assert_eq!(batch.bytes()[16..], written[16..], "{what}: offset {next} is another record");
+        assert_eq!(batch.header().base_offset, next, "{what}");
+        next += 1;
+    }
+    assert!(next > offset, "{what}: nothing at {offset}");
+}
+
+/// A flipped digit in a checkpoint must not cut the log, at either end.
+#[test]
+fn a_flipped_bit_in_a_checkpoint_takes_no_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let original = dir.path().join("topic-0");
+    let path = original.clone();
+    on_uring(move || async move {
+        let (log, _) = open(&shared(1 << 20), path, config()).await;
+        for n in 0..BATCHES {
+            append(&log, &nth(n)).await;
+        }
+        log.acknowledged(BATCHES as i64).await.unwrap();
+        log.advance_log_start(7).await.unwrap();
+        log.close().await.unwrap();
+    });
+    let mut count = 0;
+    for file in ["log-start-offset-checkpoint", "corelane.checkpoint"] {
+        let length = std::fs::metadata(original.join(file)).unwrap().len() as usize;
+        for at in (0..length).step_by(length.div_ceil(60)) {
+            for bit in [0, 1, 3, 6] {
+                count += 1;
+                let path = dir.path().join(format!("copy-{count}"));
+                copy_dir(&original, &path);
+                flip(&path.join(file), at, bit);
+                let copy = path.clone();
+                on_uring(move || async move {
+                    // The data folder's checkpoint knows the start too.
+                    let hint =
+                        OpenHint { log_start_offset: 7, clean: at % 2 == 0, ..OpenHint::default() };
+                    let opened = Log::open(&shared(1 << 20), copy, config(), hint, NOW_MS).await;
+                    let (log, _) = opened.unwrap();
+                    assert_eq!(log.log_start_offset(), 7, "bit {bit} of byte {at} of {file}");
+                    assert_eq!(log.log_end_offset(), BATCHES as i64);
+                    assert_eq!(read_all(&log, 5_000).await.len() as u64, BATCHES - 7);
+                    log.close().await.unwrap();
+                });
+                std::fs::remove_dir_all(path).unwrap();
+            }
+        }
+    }
+}

@@ -184,14 +184,17 @@ impl Opening {
         }
     }
 
-    /// An offset that this partition's own checkpoint has, 0 if none.
-    pub(super) async fn saved_offset(&self, file: &str, there: bool) -> Result<i64, LogError> {
+    /// An offset that this partition's own checkpoint has.
+    pub(super) async fn saved_offset(
+        &self,
+        file: &str,
+        there: bool,
+    ) -> Result<Option<i64>, LogError> {
         if !there {
-            return Ok(0);
+            return Ok(None);
         }
         let read = read_own_offset(&self.dir, file).await;
-        let read = read.map_err(|error| self.fail("reading a checkpoint of a partition", error))?;
-        Ok(read.unwrap_or(0))
+        read.map_err(|error| self.fail("reading a checkpoint of a partition", error))
     }
 
     /// Where compaction stood. The partition's own checkpoint knows better than the hint.

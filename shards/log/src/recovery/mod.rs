@@ -88,13 +88,13 @@ impl Opening {
         let checkpoint = self.check_topic(&hint, &inventory, checkpoint).await?;
         let known = checkpoint.as_ref();
         let saved_start = self.saved_offset(LOG_START_OFFSETS, inventory.has.log_start).await?;
-        let log_start =
-            hint.log_start_offset.max(saved_start).max(known.map_or(0, |c| c.log_start));
-        self.remove_below(&mut inventory, log_start).await?;
-        let recovery_point = hint
-            .recovery_point
-            .max(known.map_or(0, |c| c.recovery_point))
-            .max(self.saved_offset(RECOVERY_POINTS, inventory.has.recovery_point).await?);
+        // The partition's own files are written before the data folder's, and have a checksum.
+        let own_start = saved_start.max(known.map(|c| c.log_start));
+        let log_start = own_start.unwrap_or(hint.log_start_offset);
+        self.remove_below(&mut inventory, own_start.unwrap_or(0)).await?;
+        let own_point = self.saved_offset(RECOVERY_POINTS, inventory.has.recovery_point).await?;
+        let own_point = own_point.max(known.map(|c| c.recovery_point));
+        let recovery_point = hint.recovery_point.max(own_point.unwrap_or(0));
         self.cleaner_point = self.saved_cleaner_point(&inventory, hint.cleaner_point).await?;
         if hint.whole && inventory.segments.is_empty() && recovery_point > 0 {
             return Err(self.incomplete(0, 0, "every segment is missing"));
@@ -122,7 +122,7 @@ impl Opening {
         let end = state.log_end();
         state.log_start = log_start;
         state.cleaner_point = self.cleaner_point;
-        state.saved_start = saved_start;
+        state.saved_start = saved_start.unwrap_or(0);
         state.topic_id = hint.topic_id.or(known.map(|c| c.topic_id)).unwrap_or(Uuid::ZERO);
         state.checkpointed = known.map_or(-1, |c| c.recovery_point).min(end);
         // A folder that is there may be one that an earlier process made and never synced: only a
