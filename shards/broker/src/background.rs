@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+use crate::cleaner;
 use crate::data_dirs::health;
 use crate::disk::Checkpoints;
 use crate::mesh::ShardMessage;
@@ -22,6 +23,7 @@ pub(crate) fn start(shard: &Rc<Shard>, checkpoints: Option<Rc<Checkpoints>>) {
     }
     reactor::spawn(checkpoint(shard.clone(), checkpoints)).detach();
     health::start(shard);
+    cleaner::start(shard);
 }
 
 /// One task for each data directory: one that hangs must not end the others' retention.

@@ -11,6 +11,7 @@ mod api;
 mod background;
 mod boot;
 mod changes;
+mod cleaner;
 mod connection;
 mod control;
 mod controller;

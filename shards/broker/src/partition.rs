@@ -132,6 +132,16 @@ impl Partition {
         config.delete || !config.compact
     }
 
+    pub fn is_compacted(&self) -> bool {
+        self.config.borrow().compact
+    }
+
+    /// Both policies: the latest value of every key, and only for a time.
+    pub fn is_compacted_and_deleted(&self) -> bool {
+        let config = self.config.borrow();
+        config.compact && config.delete
+    }
+
     /// Whether a failed write was one for which the disk had no space: such a log is whole and can
     /// go on as soon as there is some. `None`: no write has failed.
     pub fn ran_out_of_space(&self) -> Option<bool> {

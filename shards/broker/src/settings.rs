@@ -17,6 +17,8 @@ const REQUESTS_PERCENT: usize = 25;
 const CACHE_PERCENT: usize = 50;
 /// Share for what fetch sessions remember.
 const SESSIONS_PERCENT: usize = 5;
+/// Share for compaction's map of keys, while a pass runs.
+const CLEANER_PERCENT: usize = 10;
 /// Less than this and a shard could not hold one request of the default size limit.
 const SHARD_BYTES_MIN: usize = 16 * 1024 * 1024;
 /// The lowest metadata version that Kafka still speaks of (3.3-IV3) and ours (4.4-IV2).
@@ -27,6 +29,7 @@ pub(crate) struct Memory {
     pub requests_bytes: usize,
     pub cache_bytes: usize,
     pub sessions_bytes: usize,
+    pub cleaner_bytes: usize,
 }
 
 impl Memory {
@@ -36,6 +39,7 @@ impl Memory {
             requests_bytes: shard / 100 * REQUESTS_PERCENT,
             cache_bytes: shard / 100 * CACHE_PERCENT,
             sessions_bytes: shard / 100 * SESSIONS_PERCENT,
+            cleaner_bytes: shard / 100 * CLEANER_PERCENT,
         }
     }
 }

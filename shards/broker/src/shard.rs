@@ -16,6 +16,7 @@ use reactor::{Instant, Mesh};
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use wire::{ErrorCode, Uuid};
 
+use crate::cleaner::Cleaner;
 use crate::control::{ControlReply, ControlRequest};
 use crate::controller::{Job, ReplyTo};
 use crate::data_dirs::{DataDirs, DirState};
@@ -89,6 +90,7 @@ pub(crate) struct Shard {
     pub fetch_sessions: RefCell<FetchSessions>,
     pub request_budget: Rc<RequestBudget>,
     pub log_shared: LogShared,
+    pub cleaner: Cleaner,
     pub connections: Connections,
     pub metrics: Metrics,
     pub mesh: Mesh<ShardMessage>,
@@ -127,6 +129,7 @@ impl Shard {
             fetch_sessions: RefCell::new(fetch_sessions),
             request_budget: Rc::new(RequestBudget::new(memory.requests_bytes)),
             log_shared,
+            cleaner: Cleaner::new(memory.cleaner_bytes),
             connections: Connections::default(),
             metrics: Metrics::default(),
             mesh: start.mesh,

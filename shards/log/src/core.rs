@@ -89,8 +89,10 @@ pub(crate) struct State {
     pub(crate) chunk_bytes: usize,
     pub(crate) appender_runs: bool,
     pub(crate) keeper_runs: bool,
-    /// A pass of compaction uses the folder.
+    /// A pass of compaction is going on.
     pub(crate) cleaning: bool,
+    /// It waits for other upkeep to end, and does nothing in the folder meanwhile.
+    pub(crate) cleaning_waits: bool,
     /// Grows when segments are replaced: what was known of positions before may be wrong then.
     pub(crate) replaced: u64,
     /// Below this offset compaction has looked at every key; `None` if it never ran.
@@ -200,7 +202,8 @@ impl Core {
                 let state = self.state.borrow();
                 let making = matches!(state.next_file, NextFile::Making);
                 let filling = state.segments.iter().any(|s| s.filling);
-                if !(state.appender_runs || making || filling || state.cleaning) {
+                let cleaning = state.cleaning && !state.cleaning_waits;
+                if !(state.appender_runs || making || filling || cleaning) {
                     return;
                 }
                 self.filled.notified()
@@ -270,6 +273,7 @@ impl State {
             appender_runs: false,
             keeper_runs: false,
             cleaning: false,
+            cleaning_waits: false,
             replaced: 0,
             cleaner_point: None,
             closing: false,

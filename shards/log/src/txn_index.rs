@@ -366,7 +366,10 @@ async fn search(
 ) -> Result<bool, LogError> {
     let path = file_path(&core.dir(), FileKind::TxnIndex, base);
     let searched = async {
-        let file = File::open(&path, OpenOptions::for_reading()).await?;
+        let file = {
+            let _alone = core.swapping.acquire(1).await;
+            File::open(&path, OpenOptions::for_reading()).await?
+        };
         let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -409,6 +412,8 @@ async fn entries_at(file: &File, place: usize, count: usize) -> io::Result<Vec<A
 /// Checks a file that was not looked at yet and makes it anew if it is damaged. Whoever calls this
 /// holds `Core::making`.
 async fn look_at_file(core: &Rc<Core>, base: i64) -> Result<(), LogError> {
+    let alone = core.swapping.acquire(1).await;
+    let replaced = core.replaced();
     if !core.state.borrow().segment(base).is_some_and(|s| s.aborted.is_unknown()) {
         return Ok(());
     }
@@ -419,7 +424,13 @@ async fn look_at_file(core: &Rc<Core>, base: i64) -> Result<(), LogError> {
         Err(damage) => {
             tracing::warn!(log = %core.name, segment = base,
                 "transaction index made anew: {damage}");
+            drop(alone);
             let entries = rebuild(core, base).await?;
+            let _alone = core.swapping.acquire(1).await;
+            // The segment was replaced, and its index with it: whoever asked asks again.
+            if core.replaced() != replaced {
+                return Ok(());
+            }
             replace(&dir, base, &entries).await.map_err(fail)?;
             entries.len()
         }

@@ -30,6 +30,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Whoever has something to tell. Order does not matter.
 const CONTRIBUTORS: &[fn(&Shard, &mut Samples)] = &[
     crate::listener::samples,
+    crate::cleaner::samples,
     traffic::samples,
     logs::samples,
     logs::memory,

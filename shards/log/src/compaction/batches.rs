@@ -62,6 +62,9 @@ impl Batches {
         }
         let damaged = |problem| Fault::Damaged { position: start, problem };
         let head = self.bytes(start, HEADER_BYTES.min(left as usize)).await?;
+        if head.iter().all(|byte| *byte == 0) {
+            return self.only_zeros(start).await;
+        }
         let header = BatchHeader::parse(head).map_err(|error| damaged(error.to_string()))?;
         let size = header.size_in_bytes();
         if size as u64 > left {
@@ -76,6 +79,21 @@ impl Batches {
         let batch = BatchView::parse(bytes).map_err(|error| damaged(error.to_string()))?;
         batch.verify_crc().map_err(|error| damaged(error.to_string()))?;
         Ok(Some(batch))
+    }
+
+    /// A crash may have kept a full segment from its trim: zeros to its end are no batches.
+    async fn only_zeros(&mut self, from: u64) -> Result<Option<BatchView<'_>>, Fault> {
+        let mut at = from;
+        while at < self.end {
+            let n = (self.end - at).min(ALIGN as u64) as usize;
+            if self.bytes(at, n).await?.iter().any(|byte| *byte != 0) {
+                let problem = "zeros where a batch should be".to_owned();
+                return Err(Fault::Damaged { position: from, problem });
+            }
+            at += n as u64;
+        }
+        self.position = self.end;
+        Ok(None)
     }
 
     /// `len` bytes from `at` on.

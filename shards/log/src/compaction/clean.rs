@@ -28,6 +28,7 @@ use crate::names::{FileKind, file_path};
 use crate::time_index::ENTRY_BYTES as TIME_ENTRY;
 use crate::{files, indexes, txn_index};
 use reactor::fs;
+use reactor::sync::oneshot;
 
 /// Bytes of batches looked at before others get the core.
 const YIELD_EVERY: usize = 64 << 10;
@@ -59,7 +60,14 @@ pub(crate) async fn clean(
     options: &CleanOptions,
     now_ms: i64,
 ) -> Result<CleanOutcome, LogError> {
-    let working = Working::begin(core)?;
+    let Some(working) = Working::begin(core)? else {
+        // The swap of a pass that nobody waits for any longer.
+        return Ok(CleanOutcome {
+            from: found.first_dirty,
+            to: found.first_dirty,
+            ..Default::default()
+        });
+    };
     let outcome =
         CleanOutcome { from: found.first_dirty, to: found.first_dirty, ..Default::default() };
     let mut pass = Pass { core, options, outcome, since_yield: 0, working };
@@ -67,18 +75,26 @@ pub(crate) async fn clean(
     Ok(pass.outcome)
 }
 
-/// Says that a pass uses the folder, until it is dropped: closing waits for it.
-struct Working {
+/// Says that a pass goes on, until it is dropped: closing waits for it.
+pub(crate) struct Working {
     core: Rc<Core>,
 }
 
 impl Working {
-    fn begin(core: &Rc<Core>) -> Result<Self, LogError> {
+    /// `None`: one is going on already.
+    fn begin(core: &Rc<Core>) -> Result<Option<Rc<Self>>, LogError> {
         core.check_open()?;
         let mut state = core.state.borrow_mut();
-        assert!(!state.cleaning, "one pass over a log at a time");
-        state.cleaning = true;
-        Ok(Working { core: Rc::clone(core) })
+        if std::mem::replace(&mut state.cleaning, true) {
+            return Ok(None);
+        }
+        Ok(Some(Rc::new(Working { core: Rc::clone(core) })))
+    }
+
+    /// Closing holds the upkeep and waits for passes: one that waits for the upkeep does not count.
+    pub(super) fn waits(&self, waits: bool) {
+        self.core.state.borrow_mut().cleaning_waits = waits;
+        self.core.filled.notify_all();
     }
 }
 
@@ -94,8 +110,7 @@ struct Pass<'a> {
     options: &'a CleanOptions,
     outcome: CleanOutcome,
     since_yield: usize,
-    #[allow(dead_code, reason = "held until the pass ends")]
-    working: Working,
+    working: Rc<Working>,
 }
 
 /// A sealed segment as it was when the pass looked.
@@ -273,7 +288,16 @@ impl Pass<'_> {
         let made = output.finish(has_txn_index).await.map_err(|error| failed(core, error))?;
         self.count(Counts::default(), made.moved);
         let old: Vec<i64> = group.iter().map(|old| old.base).collect();
-        swap::replace_segments(core, &old, made).await
+        // Finished even if nobody waits for the pass any more: half a swap must not be.
+        let (done, outcome) = oneshot();
+        let (core, working) = (Rc::clone(core), Rc::clone(&self.working));
+        let name = core.name.clone();
+        reactor::spawn(async move {
+            // The pass may be gone.
+            let _ = done.send(swap::replace_segments(&core, &working, &old, made).await);
+        })
+        .detach();
+        outcome.await.unwrap_or(Err(LogError::Closed(name)))
     }
 
     /// Copies what stays. Returns whether anything does not.

@@ -64,8 +64,13 @@ pub(crate) async fn look(core: &Rc<Core>, now_ms: i64) -> Result<Option<Cleanabl
     let lag_ms = config.min_compaction_lag_ms.max(0);
     let young = if lag_ms > 0 { now_ms.saturating_sub(lag_ms) } else { i64::MAX };
     let clean_end = end_before_young(core, first_dirty, end, young).await?;
-    let old = now_ms.saturating_sub(config.max_compaction_lag_ms.max(0));
-    let overdue = first_dirty_time(core, first_dirty).await?.is_some_and(|time| time < old);
+    let overdue = match config.max_compaction_lag_ms.max(0) {
+        i64::MAX => false,
+        lag_ms => {
+            let old = now_ms.saturating_sub(lag_ms);
+            first_dirty_time(core, first_dirty).await?.is_some_and(|time| time < old)
+        }
+    };
     let state = core.state.borrow();
     let cleanable = state.segments.iter().filter(|s| s.next_offset <= clean_end);
     let (dirty, clean): (Vec<&Segment>, Vec<&Segment>) =

@@ -29,6 +29,7 @@ use std::rc::Rc;
 
 use reactor::{File, OpenOptions, fs};
 
+use super::clean::Working;
 use super::output::{self, Made};
 use crate::checkpoint::{self, Checkpoint};
 use crate::checkpoints::{RECOVERY_POINTS, encode_own_offset, read_if_there};
@@ -49,13 +50,13 @@ const BESIDE: [FileKind; 3] = [FileKind::OffsetIndex, FileKind::TimeIndex, FileK
 /// upkeep. If the old ones are not all there any longer, nothing is replaced.
 pub(crate) async fn replace_segments(
     core: &Rc<Core>,
+    working: &Working,
     old: &[i64],
     made: Made,
 ) -> Result<(), LogError> {
-    // Closing holds this and waits for passes to end: one that waits here uses no file.
-    core.state.borrow_mut().cleaning = false;
-    core.filled.notify_all();
+    working.waits(true);
     let permit = core.upkeep.acquire(1).await;
+    working.waits(false);
     let done = replace_held(core, old, made).await;
     drop(permit);
     done
@@ -64,7 +65,6 @@ pub(crate) async fn replace_segments(
 async fn replace_held(core: &Rc<Core>, old: &[i64], made: Made) -> Result<(), LogError> {
     // A closed log may have been opened anew: its folder is not ours any longer.
     core.check_open()?;
-    core.state.borrow_mut().cleaning = true;
     let dir = core.dir();
     let failed =
         |error| LogError::from(core.storage_error("putting a segment in its place", error));
@@ -121,6 +121,7 @@ impl State {
         segment.snapshot = gone.first_mut().and_then(|s| s.snapshot.take());
         self.segments.insert(place, segment);
         self.forget_bookmarks(old);
+        self.damage = None;
         (gone, self.ahead.take())
     }
 }

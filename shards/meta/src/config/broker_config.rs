@@ -55,6 +55,13 @@ pub struct BrokerConfig {
     pub producer_id_expiration_ms: i64,
     /// Bytes of metadata records after which a snapshot is written.
     pub metadata_snapshot_bytes: u64,
+    pub log_cleaner_enable: bool,
+    pub log_cleaner_backoff_ms: i64,
+    /// For the maps of keys, over all shards.
+    pub log_cleaner_dedupe_buffer_bytes: u64,
+    pub log_cleaner_load_factor: f64,
+    /// Over all shards.
+    pub log_cleaner_io_max_bytes_per_second: f64,
     /// What a topic without overrides gets.
     pub topic_defaults: TopicConfig,
 }
@@ -97,6 +104,11 @@ impl BrokerConfig {
             fetch_session_slots: r.number("max.incremental.fetch.session.cache.slots")?,
             producer_id_expiration_ms: r.number("producer.id.expiration.ms")?,
             metadata_snapshot_bytes: r.number("metadata.log.max.record.bytes.between.snapshots")?,
+            log_cleaner_enable: r.switch("log.cleaner.enable")?,
+            log_cleaner_backoff_ms: r.number("log.cleaner.backoff.ms")?,
+            log_cleaner_dedupe_buffer_bytes: r.number("log.cleaner.dedupe.buffer.size")?,
+            log_cleaner_load_factor: r.real("log.cleaner.io.buffer.load.factor")?,
+            log_cleaner_io_max_bytes_per_second: r.real("log.cleaner.io.max.bytes.per.second")?,
             topic_defaults: TopicConfig::defaults(layers),
         })
     }
@@ -132,6 +144,12 @@ impl<'a> Reader<'a> {
         let text = self.layers.broker_value(key).unwrap_or_default();
         let value = number(key.kind, &text).and_then(|n| T::try_from(n).ok());
         value.ok_or_else(|| ConfigError::invalid(name, text, "the number is out of range"))
+    }
+
+    fn real(&self, name: &str) -> Result<f64, ConfigError> {
+        let text = self.text(name).unwrap_or_default();
+        let value = text.trim().parse::<f64>().ok().filter(|value| value.is_finite());
+        value.ok_or_else(|| ConfigError::invalid(name, text, "it must be a number"))
     }
 
     fn switch(&self, name: &str) -> Result<bool, ConfigError> {

@@ -226,7 +226,10 @@ pub(super) const LOG: Section = Section {
             .doc("Kafka's recovery threads. Corelane's shards recover their own partitions."),
         read_only("num.replica.alter.log.dirs.threads", Kind::Int)
             .doc("Kafka's threads that move replicas between data directories."),
-        read_only("log.cleaner.enable", Kind::Bool).default("true").doc("Run log compaction."),
+        read_only("log.cleaner.enable", Kind::Bool)
+            .default("true")
+            .doc("Run log compaction.")
+            .honoured(),
         cluster_wide("log.cleaner.threads", Kind::Int)
             .default("1")
             .at_least(0)
@@ -234,35 +237,43 @@ pub(super) const LOG: Section = Section {
         cluster_wide("log.cleaner.backoff.ms", Kind::Long)
             .default("15000")
             .at_least(0)
-            .doc("Wait between two looks for something to compact."),
+            .doc("Wait between two looks for something to compact.")
+            .honoured(),
         cluster_wide("log.cleaner.dedupe.buffer.size", Kind::Long)
             .default("134217728")
-            .doc("Memory for the offset maps of compaction."),
+            .doc("Memory for the offset maps of compaction.")
+            .honoured(),
         cluster_wide("log.cleaner.io.buffer.size", Kind::Int)
             .default("524288")
             .at_least(0)
             .doc("Memory for the read and write buffers of compaction."),
         cluster_wide("log.cleaner.io.buffer.load.factor", Kind::Double)
             .default("0.9")
-            .doc("How full the offset map of compaction may get, 0 to 1."),
+            .doc("How full the offset map of compaction may get, 0 to 1.")
+            .honoured(),
         cluster_wide("log.cleaner.io.max.bytes.per.second", Kind::Double)
             .default("1.7976931348623157E308")
-            .doc("Bytes a second that compaction may read and write."),
+            .doc("Bytes a second that compaction may read and write.")
+            .honoured(),
         cluster_wide("log.cleaner.delete.retention.ms", Kind::Long)
             .default("86400000")
             .at_least(0)
-            .doc("Default of delete.retention.ms."),
+            .doc("Default of delete.retention.ms.")
+            .honoured(),
         cluster_wide("log.cleaner.min.cleanable.ratio", Kind::Double)
             .default("0.5")
             .real_between(0.0, 1.0)
-            .doc("Default of min.cleanable.dirty.ratio."),
+            .doc("Default of min.cleanable.dirty.ratio.")
+            .honoured(),
         cluster_wide("log.cleaner.min.compaction.lag.ms", Kind::Long)
             .default("0")
             .at_least(0)
-            .doc("Default of min.compaction.lag.ms."),
+            .doc("Default of min.compaction.lag.ms.")
+            .honoured(),
         cluster_wide("log.cleaner.max.compaction.lag.ms", Kind::Long)
             .default("9223372036854775807")
             .at_least(1)
-            .doc("Default of max.compaction.lag.ms."),
+            .doc("Default of max.compaction.lag.ms.")
+            .honoured(),
     ],
 };

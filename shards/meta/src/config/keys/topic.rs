@@ -11,8 +11,7 @@ pub(super) const TOPIC: Section = Section { title: "Topic keys", keys: &[
         .doc(
             "What happens to old records: `delete` removes whole segments by age and size, \
              `compact` keeps the last value of each key. Both may be given, and none: then \
-             everything is kept. So far `compact` refuses records without a key, but nothing is \
-             compacted yet.",
+             everything is kept. A compacted topic refuses records without a key.",
         )
         .honoured(),
     topic("compression.type", Kind::String)
@@ -148,22 +147,22 @@ pub(super) const TOPIC: Section = Section { title: "Topic keys", keys: &[
         .default("0.5")
         .real_between(0.0, 1.0)
         .synonyms(&["log.cleaner.min.cleanable.ratio"])
-        .doc("Part of a log that must be new before it is compacted again, 0 to 1."),
+        .doc("Part of a log that must be new before it is compacted again, 0 to 1.").honoured(),
     topic("min.compaction.lag.ms", Kind::Long)
         .default("0")
         .at_least(0)
         .synonyms(&["log.cleaner.min.compaction.lag.ms"])
-        .doc("Time for which a record is certain not to be compacted away."),
+        .doc("Time for which a record is certain not to be compacted away.").honoured(),
     topic("max.compaction.lag.ms", Kind::Long)
         .default("9223372036854775807")
         .at_least(1)
         .synonyms(&["log.cleaner.max.compaction.lag.ms"])
-        .doc("Time after which a record is compacted even if little else is new."),
+        .doc("Time after which a record is compacted even if little else is new.").honoured(),
     topic("delete.retention.ms", Kind::Long)
         .default("86400000")
         .at_least(0)
         .synonyms(&["log.cleaner.delete.retention.ms"])
-        .doc("How long deletion markers stay visible in a compacted topic."),
+        .doc("How long deletion markers stay visible in a compacted topic.").honoured(),
     topic("file.delete.delay.ms", Kind::Long)
         .default("60000")
         .at_least(0)
