@@ -8,7 +8,6 @@
 //! is a warning, and the recovery point stays.
 
 use std::io;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,8 +20,9 @@ use crate::config::ClosedAt;
 use crate::core::{Core, LogState, State};
 use crate::error::{LogError, StorageError};
 use crate::files;
+use crate::graveyard;
 use crate::indexes;
-use crate::names::{FileKind, deleted_dir_name, file_path};
+use crate::names::{FileKind, file_path};
 use crate::open_files;
 use crate::prepare;
 use crate::segment::{Entries, NO_TIMESTAMP, Newest, Segment};
@@ -415,7 +415,8 @@ async fn trim_active(core: &Rc<Core>) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Takes the log out of service, renames its folder and removes it after the configured delay.
+/// Takes the log out of service, renames its folder and removes it after the configured delay. The
+/// new name is not synced.
 pub(crate) async fn delete(core: &Rc<Core>) -> Result<(), LogError> {
     let permit = core.upkeep.acquire(1).await;
     let delay = {
@@ -424,30 +425,9 @@ pub(crate) async fn delete(core: &Rc<Core>) -> Result<(), LogError> {
         Duration::from_millis(state.config.file_delete_delay_ms)
     };
     core.background_ended().await;
-    let from = core.dir();
-    let to = deleted_path(&from);
-    let renamed = async {
-        fs::rename(&from, &to).await?;
-        match to.parent() {
-            Some(parent) => fs::sync_dir(parent).await,
-            None => Ok(()),
-        }
-    };
-    renamed.await.map_err(|error| core.storage_error("renaming a deleted partition", error))?;
-    *core.dir.borrow_mut() = to.clone();
+    let renamed = graveyard::bury(&core.shared, &core.dir(), delay).await;
+    let to = renamed.map_err(|error| core.storage_error("renaming a deleted partition", error))?;
+    *core.dir.borrow_mut() = to;
     drop(permit);
-    let (name, shared) = (Rc::clone(&core.name), core.shared.clone());
-    reactor::spawn(async move {
-        shared.delete_delay(&to, delay).await;
-        if let Err(error) = fs::remove_dir_all(&to).await {
-            tracing::warn!(log = %name, "a deleted partition was not removed: {error}");
-        }
-    })
-    .detach();
     Ok(())
-}
-
-fn deleted_path(dir: &std::path::Path) -> PathBuf {
-    let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or("partition");
-    dir.with_file_name(deleted_dir_name(name, [reactor::random_u64(), reactor::random_u64()]))
 }

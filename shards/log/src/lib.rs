@@ -18,6 +18,7 @@ mod core;
 pub mod epochs;
 mod error;
 mod files;
+mod graveyard;
 mod index;
 mod indexes;
 mod keeper;

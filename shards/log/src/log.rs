@@ -3,7 +3,7 @@
 //! Owns nothing but a shared reference; every method delegates to the file that owns the matter.
 //! Lives on one shard and is never sent to another.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use wire::Uuid;
@@ -279,6 +279,19 @@ impl Log {
     /// Takes the log out of service and renames its folder; files are removed after
     /// `file.delete.delay.ms`.
     pub async fn delete(self) -> Result<(), LogError> {
+        let parent = self.dir().parent().map(Path::to_path_buf);
+        let core = self.0.clone();
+        self.delete_unsynced().await?;
+        let synced = match parent {
+            Some(parent) => reactor::fs::sync_dir(&parent).await,
+            None => Ok(()),
+        };
+        let during = "syncing the folder of a deleted partition";
+        synced.map_err(|error| core.storage_error(during, error).into())
+    }
+
+    /// As [`delete`](Self::delete), for many at once: the caller syncs the data folder afterwards.
+    pub async fn delete_unsynced(self) -> Result<(), LogError> {
         keeper::delete(&self.0).await
     }
 }

@@ -16,6 +16,7 @@ use reactor::sync::{Acquire, Notify, Permit, Semaphore};
 use crate::ahead::WINDOWS;
 use crate::budget::Budget;
 use crate::core::Core;
+use crate::graveyard::{self, Graveyard};
 use crate::open_files::OpenFiles;
 
 /// Bounds of one shard's logs.
@@ -69,6 +70,7 @@ struct Inner {
     /// Data folders where deleted files are to go at once.
     short_of_space: RefCell<BTreeSet<PathBuf>>,
     space_changed: Notify,
+    graveyard: Rc<Graveyard>,
     /// Sealed segments whose file or indexes are held in memory, oldest first.
     warm: RefCell<VecDeque<Warm>>,
 }
@@ -118,6 +120,7 @@ impl LogShared {
             on_failure: RefCell::default(),
             short_of_space: RefCell::default(),
             space_changed: Notify::new(),
+            graveyard: Rc::default(),
             warm: RefCell::default(),
         }))
     }
@@ -143,6 +146,21 @@ impl LogShared {
 
     pub(crate) fn note_scanned(&self, bytes: u64) {
         self.0.scanned_bytes.set(self.0.scanned_bytes.get() + bytes);
+    }
+
+    pub(crate) fn graveyard(&self) -> &Rc<Graveyard> {
+        &self.0.graveyard
+    }
+
+    /// Deletes the folder of a partition that is not open, as [`Log::delete`](crate::Log::delete)
+    /// does: renamed now (the caller syncs the data folder), removed after `delay`.
+    pub async fn delete_dir(&self, dir: &Path, delay: Duration) -> io::Result<()> {
+        graveyard::bury(self, dir, delay).await.map(drop)
+    }
+
+    /// Removes a folder that has the name of a deleted partition, in the background.
+    pub fn remove_deleted(&self, dir: PathBuf) {
+        graveyard::remove_later(self, dir, Duration::ZERO);
     }
 
     pub(crate) fn open_files(&self) -> &OpenFiles {
