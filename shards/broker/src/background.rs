@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use reactor::Class;
 use tracing::{info, warn};
 
 use crate::cleaner;
@@ -16,12 +17,16 @@ use crate::shard::{CONTROLLER_SHARD, Shard};
 /// Periods below this would keep an idle core awake.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 
+/// A log that was not written from one look to the next is idle.
+const COOL_EVERY: Duration = Duration::from_secs(30);
+
 /// Starts the periodic work; it ends with the shard.
 pub(crate) fn start(shard: &Rc<Shard>, checkpoints: Option<Rc<Checkpoints>>) {
     for number in 0..shard.dirs.len() {
         reactor::spawn(retention(shard.clone(), number)).detach();
     }
     reactor::spawn(checkpoint(shard.clone(), checkpoints)).detach();
+    reactor::spawn_in(Class::Background, cool(shard.clone())).detach();
     health::start(shard);
     cleaner::start(shard);
 }
@@ -57,17 +62,26 @@ pub(crate) async fn retain(partition: &Partition) {
 
 /// Reports recovery points; shard 0 writes the files.
 async fn checkpoint(shard: Rc<Shard>, checkpoints: Option<Rc<Checkpoints>>) {
+    let mut told = Vec::new();
     loop {
         reactor::sleep(period(shard.config().log_flush_offset_checkpoint_interval_ms)).await;
         if shard.is_stopping() {
             return;
         }
-        let entries = shard.partitions.checkpoint_entries();
+        let entries = shard.partitions.checkpoint_entries().await;
+        // Where nothing was written and nothing trimmed, the files are as they should be.
+        let is_news = entries != told;
+        if is_news {
+            told.clone_from(&entries);
+        }
         match &checkpoints {
             Some(checkpoints) => {
-                checkpoints.note(shard.id(), entries);
-                checkpoints.write(&shard.dirs).await;
+                if is_news {
+                    checkpoints.note(shard.id(), entries);
+                }
+                checkpoints.write_if_changed(&shard.dirs).await;
             }
+            None if !is_news => {}
             None => {
                 let message = ShardMessage::Checkpoint(entries);
                 if shard.mesh.send(CONTROLLER_SHARD, message).await.is_err() {
@@ -75,6 +89,14 @@ async fn checkpoint(shard: Rc<Shard>, checkpoints: Option<Rc<Checkpoints>>) {
                 }
             }
         }
+    }
+}
+
+/// Lets go of files and index entries of logs that were not written for a while.
+async fn cool(shard: Rc<Shard>) {
+    while !shard.is_stopping() {
+        reactor::sleep(COOL_EVERY).await;
+        shard.log_shared.cool_idle();
     }
 }
 

@@ -8,7 +8,9 @@ use tracing::warn;
 use wire::Uuid;
 
 use crate::mesh::{Boot, FoundLog};
+use crate::partition::Partition;
 use crate::partitions::Assignment;
+use crate::recovery;
 use crate::shard::Shard;
 
 /// Applies a delta to the image and to the local logs. Returns once the deleted partitions'
@@ -21,11 +23,12 @@ pub(crate) async fn apply(shard: &Rc<Shard>, delta: &Delta) {
         Err(error) => panic!("metadata at offset {} cannot be applied: {error}", delta.base_offset),
     };
     reconfigure(shard, &changes);
-    for topic in &changes.deleted {
-        for index in (0i32..).take(topic.partitions.len()) {
-            shard.partitions.delete((topic.id, index)).await;
-        }
-    }
+    let of_topic = |topic: &meta::Topic| {
+        let id = topic.id;
+        (0i32..).take(topic.partitions.len()).map(move |index| (id, index))
+    };
+    let deleted: Vec<(Uuid, i32)> = changes.deleted.iter().flat_map(of_topic).collect();
+    shard.partitions.delete(shard, &deleted).await;
     for (topic_id, index) in &changes.leadership {
         lead_or_release(shard, *topic_id, *index).await;
     }
@@ -48,6 +51,7 @@ pub(crate) fn boot(shard: &Rc<Shard>, boot: &Boot) {
         all.collect()
     };
     open_all(shard, everything.into_iter());
+    recovery::watch(shard);
 }
 
 /// Opens those of the partitions that this shard leads.
@@ -67,7 +71,7 @@ pub(crate) fn assignment(shard: &Rc<Shard>, topic_id: Uuid, index: i32) -> Optio
     if state.leader != NodeId(shard.node_id()) {
         return None;
     }
-    let name: Rc<str> = Rc::from(topic.name.as_ref());
+    let name = shard.topic_name(&topic.name);
     // What was found belongs to the topic of that time; a new topic starts afresh.
     let found = shard.found.borrow_mut().remove(&log::partition_dir_name(&name, index));
     let home = home(shard, state, found);
@@ -90,10 +94,7 @@ async fn lead_or_release(shard: &Rc<Shard>, topic_id: Uuid, index: i32) {
     let here = shard.partitions.with_slot(&(topic_id, index), |slot| slot.is_some());
     match (assignment(shard, topic_id, index), here) {
         (Some(assignment), true) => {
-            let open = shard.open_partitions();
-            let same =
-                |p: &&Rc<crate::partition::Partition>| p.topic_id == topic_id && p.index == index;
-            if let Some(partition) = open.iter().find(same) {
+            if let Some(partition) = shard.partitions.get(&(topic_id, index)) {
                 partition.become_leader(assignment.leader_epoch);
             }
         }
@@ -104,6 +105,9 @@ async fn lead_or_release(shard: &Rc<Shard>, topic_id: Uuid, index: i32) {
 }
 
 fn reconfigure(shard: &Rc<Shard>, changes: &Changes) {
+    if !changes.configs.is_empty() || !changes.deleted.is_empty() {
+        shard.forget_topic_configs();
+    }
     if changes.configs.is_empty() {
         return;
     }
@@ -112,14 +116,23 @@ fn reconfigure(shard: &Rc<Shard>, changes: &Changes) {
     if broker_changed {
         refresh_broker_config(shard);
     }
-    for partition in shard.open_partitions() {
-        let touched = changes.configs.iter().any(|resource| {
-            resource.kind == ResourceKind::Topic && *resource.name == *partition.topic
-        });
-        if touched || broker_changed {
-            partition.reconfigure(shard.topic_config(&partition.topic));
-        }
+    let touched = match broker_changed {
+        true => shard.open_partitions(),
+        false => of_topics(shard, changes),
+    };
+    for partition in touched {
+        partition.reconfigure(shard.topic_config(&partition.topic));
     }
+}
+
+/// The open partitions of topics whose settings have changed.
+fn of_topics(shard: &Rc<Shard>, changes: &Changes) -> Vec<Rc<Partition>> {
+    let image = shard.image();
+    let named = changes.configs.iter().filter(|resource| resource.kind == ResourceKind::Topic);
+    let topics = named.filter_map(|resource| image.topic_by_name(&resource.name));
+    let keys = topics
+        .flat_map(|topic| (0i32..).take(topic.partitions.len()).map(|index| (topic.id, index)));
+    keys.filter_map(|key| shard.partitions.get(&key)).collect()
 }
 
 fn refresh_broker_config(shard: &Rc<Shard>) {

@@ -2,7 +2,7 @@
 //!
 //! Runs on shard 0, before the shards open their partitions and after they have closed them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -12,9 +12,8 @@ use std::time::Duration;
 use log::checkpoints::{self, CLEANER_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS};
 use meta::Image;
 use reactor::sync::Semaphore;
-use reactor::{fs, timeout};
+use reactor::{Class, fs, timeout};
 use tracing::warn;
-use wire::Uuid;
 
 use crate::BrokerError;
 use crate::data_dirs::{DataDirs, DirState};
@@ -87,12 +86,13 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
         false => Default::default(),
     };
     let mut survey = DirSurvey { number, clean, logs: Vec::new(), futures: Vec::new() };
+    let mut deleted = Vec::new();
     for entry in fs::read_dir(data_dir).await? {
         if !entry.is_dir || entry.name == metadata_log::DIR_NAME {
             continue;
         }
         if log::is_deleted_dir_name(&entry.name) {
-            remove_later(data_dir.join(&entry.name));
+            deleted.push(data_dir.join(&entry.name));
             continue;
         }
         if let Some(partition) = log::parse_future_dir_name(&entry.name) {
@@ -109,6 +109,7 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
         };
         survey.logs.push((entry.name, log));
     }
+    remove_later(deleted);
     Ok(survey)
 }
 
@@ -175,27 +176,19 @@ async fn offsets(data_dir: &Path, file: &str) -> HashMap<(String, i32), i64> {
     }
 }
 
-fn remove_later(dir: PathBuf) {
-    reactor::spawn(async move {
-        if let Err(error) = fs::remove_dir_all(&dir).await {
-            warn!("could not remove {}: {error}", dir.display());
+/// Removes folders in the background, one after the other.
+fn remove_later(dirs: Vec<PathBuf>) {
+    if dirs.is_empty() {
+        return;
+    }
+    reactor::spawn_in(Class::Background, async move {
+        for dir in dirs {
+            if let Err(error) = fs::remove_dir_all(&dir).await {
+                warn!("could not remove {}: {error}", dir.display());
+            }
         }
     })
     .detach();
-}
-
-/// Sets aside what an earlier topic of the same name has left where a new partition is to be: its
-/// folder stays if it was offline when its topic was deleted.
-pub(crate) async fn set_foreign_aside(dir: &Path, topic_id: Uuid) -> std::io::Result<()> {
-    match checkpoints::read_partition_metadata(dir).await {
-        Ok(Some(id)) if id != topic_id => {
-            let aside = set_aside(dir).await?;
-            warn!("{} is of a deleted topic; set aside as {}", dir.display(), aside.display());
-            Ok(())
-        }
-        // Nothing there, or nothing that says whose it is.
-        Ok(_) | Err(_) => Ok(()),
-    }
 }
 
 pub(crate) async fn set_aside(dir: &Path) -> std::io::Result<PathBuf> {
@@ -203,6 +196,12 @@ pub(crate) async fn set_aside(dir: &Path) -> std::io::Result<PathBuf> {
     let aside = dir.with_file_name(format!("{name}.{:016x}-stray", reactor::random_u64()));
     fs::rename(dir, &aside).await?;
     Ok(aside)
+}
+
+/// Whether the image has no such partition.
+pub(crate) fn is_unknown(name: &str, image: &Image) -> bool {
+    let Some((topic, partition)) = log::parse_partition_dir_name(name) else { return true };
+    image.partition(&topic, partition).is_none()
 }
 
 /// Whether a partition's directory belongs to no topic of the image, or to an earlier topic of the
@@ -254,6 +253,8 @@ pub(crate) async fn mark_clean(dirs: &DataDirs) {
 /// The last checkpoint lines of every shard.
 pub(crate) struct Checkpoints {
     by_shard: RefCell<BTreeMap<usize, Vec<CheckpointEntry>>>,
+    /// The files lack something.
+    changed: Cell<bool>,
     /// One writer at a time in a directory: the newest lines must not be overtaken by older ones.
     writing: Vec<Semaphore>,
 }
@@ -261,11 +262,19 @@ pub(crate) struct Checkpoints {
 impl Checkpoints {
     pub fn new(data_dirs: usize) -> Self {
         let writing = (0..data_dirs).map(|_| Semaphore::new(1)).collect();
-        Checkpoints { by_shard: RefCell::default(), writing }
+        Checkpoints { by_shard: RefCell::default(), changed: Cell::new(true), writing }
     }
 
     pub fn note(&self, shard: usize, entries: Vec<CheckpointEntry>) {
         self.by_shard.borrow_mut().insert(shard, entries);
+        self.changed.set(true);
+    }
+
+    /// As [`write`](Self::write), if a shard had something new to say since.
+    pub async fn write_if_changed(self: &Rc<Self>, dirs: &DataDirs) {
+        if self.changed.replace(false) && !self.write(dirs).await {
+            self.changed.set(true);
+        }
     }
 
     /// Writes the files of every directory that can be used, side by side. Returns whether all are

@@ -73,7 +73,7 @@ impl FoundLog {
 }
 
 /// One partition's line in the checkpoint files of its data directory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointEntry {
     pub dir_number: usize,
     pub topic: String,

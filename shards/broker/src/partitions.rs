@@ -1,20 +1,27 @@
 //! The partitions that this shard leads: opening, open, or offline with a reason.
 //!
 //! Opening happens in the background, a bounded number at a time; requests for a partition that
-//! is still opening wait for it. A partition that cannot be opened is offline; others go on.
+//! is still opening wait for it and bring it to the front of the queue (`opening`). A partition that
+//! cannot be opened is offline; others go on.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ahash::{AHashMap, RandomState};
-use log::{Log, OpenHint};
-use reactor::sync::{Notify, Permit, Semaphore};
+use log::{Log, LogError, OpenHint};
+use reactor::Class;
+use reactor::sync::{Notified, Notify, Permit, Semaphore};
 use tracing::{debug, error, info, warn};
 use wire::Uuid;
 
 use crate::mesh::{CheckpointEntry, FoundLog};
+use crate::opening::{OPENING_MAX, Opening, Queue};
 use crate::partition::Partition;
+use crate::recovery::Recovery;
 use crate::shard::Shard;
 use crate::{disk, settings};
 
@@ -23,11 +30,14 @@ fn fixed_order() -> RandomState {
     RandomState::with_seeds(1, 2, 3, 4)
 }
 
-/// Partitions of one data directory that one shard may be opening or closing at the same time.
-const OPENING_MAX: usize = 64;
+/// Checkpoint lines that are gathered without a break for requests.
+const ENTRIES_AT_ONCE: usize = 256;
+
+/// A partition by its topic's id and its number.
+type Key = (Uuid, i32);
 
 pub(crate) enum Slot {
-    Opening,
+    Opening(Rc<Opening>),
     Online(Rc<Partition>),
     /// Its data directory has failed or is missing, or it could not be opened. What was open before
     /// may still be at work on its files: it is closed before they are opened again.
@@ -54,14 +64,19 @@ pub(crate) struct Assignment {
 }
 
 impl Assignment {
-    fn dir_name(&self) -> String {
+    pub fn dir_name(&self) -> String {
         log::partition_dir_name(&self.topic, self.index)
     }
 }
 
 pub(crate) struct LocalPartitions {
-    slots: RefCell<AHashMap<(Uuid, i32), Slot>>,
-    slot_changed: Notify,
+    slots: RefCell<AHashMap<Key, Slot>>,
+    /// The open ones in order, until one comes or goes.
+    sorted: RefCell<Option<Vec<Rc<Partition>>>>,
+    opening: Cell<usize>,
+    settled: Notify,
+    pub recovery: Recovery,
+    queues: Vec<Queue>,
     /// By data directory: one that hangs must not keep the others' partitions waiting.
     permits: Vec<Semaphore>,
 }
@@ -70,30 +85,50 @@ impl LocalPartitions {
     pub fn new(data_dirs: usize) -> Self {
         LocalPartitions {
             slots: RefCell::new(AHashMap::with_hasher(fixed_order())),
-            slot_changed: Notify::new(),
+            sorted: RefCell::default(),
+            opening: Cell::new(0),
+            settled: Notify::new(),
+            recovery: Recovery::default(),
+            queues: (0..data_dirs).map(|_| Queue::default()).collect(),
             permits: (0..data_dirs).map(|_| Semaphore::new(OPENING_MAX)).collect(),
         }
     }
 
-    pub fn with_slot<T>(&self, key: &(Uuid, i32), read: impl FnOnce(Option<&Slot>) -> T) -> T {
+    pub fn with_slot<T>(&self, key: &Key, read: impl FnOnce(Option<&Slot>) -> T) -> T {
         read(self.slots.borrow().get(key))
     }
 
-    /// Resolves at the next change of any slot.
-    pub async fn slot_changed(&self) {
-        self.slot_changed.notified().await;
+    /// If the partition is opening: brings it to the front, and resolves when that has ended.
+    pub fn ask_for(&self, key: &Key) -> Option<Notified> {
+        let slots = self.slots.borrow();
+        let Some(Slot::Opening(opening)) = slots.get(key) else { return None };
+        if let Some(queue) = self.queues.get(opening.dir_number) {
+            queue.ask_for(opening);
+        }
+        Some(opening.ended())
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Rc<Partition>> {
+        self.with_slot(key, |slot| match slot {
+            Some(Slot::Online(partition)) => Some(partition.clone()),
+            _ => None,
+        })
     }
 
     /// The open partitions, by topic and number: what is done to all of them has an order that
     /// does not depend on a hash.
     pub fn online(&self) -> Vec<Rc<Partition>> {
+        if let Some(sorted) = &*self.sorted.borrow() {
+            return sorted.clone();
+        }
         let slots = self.slots.borrow();
         let online = slots.values().filter_map(|slot| match slot {
             Slot::Online(partition) => Some(partition.clone()),
-            Slot::Opening | Slot::Offline(_) => None,
+            Slot::Opening(_) | Slot::Offline(_) => None,
         });
         let mut online: Vec<Rc<Partition>> = online.collect();
         online.sort_by(|a, b| (&a.topic, a.index).cmp(&(&b.topic, b.index)));
+        self.sorted.replace(Some(online.clone()));
         online
     }
 
@@ -101,7 +136,7 @@ impl LocalPartitions {
         let mut counts = SlotCounts::default();
         for slot in self.slots.borrow().values() {
             match slot {
-                Slot::Opening => counts.opening += 1,
+                Slot::Opening(_) => counts.opening += 1,
                 Slot::Online(_) => counts.online += 1,
                 Slot::Offline(_) => counts.offline += 1,
             }
@@ -109,16 +144,40 @@ impl LocalPartitions {
         counts
     }
 
-    fn set(&self, key: (Uuid, i32), slot: Slot) {
-        self.slots.borrow_mut().insert(key, slot);
-        self.slot_changed.notify_all();
+    fn set(&self, key: Key, slot: Slot) {
+        self.replace(key, Some(slot));
+    }
+
+    fn replace(&self, key: Key, slot: Option<Slot>) -> Option<Slot> {
+        let is_opening = |slot: &Option<Slot>| matches!(slot, Some(Slot::Opening(_)));
+        let is_online = |slot: &Option<Slot>| matches!(slot, Some(Slot::Online(_)));
+        let mut sorts_anew = is_online(&slot);
+        let mut opening = self.opening.get() + usize::from(is_opening(&slot));
+        let before = match slot {
+            Some(slot) => self.slots.borrow_mut().insert(key, slot),
+            None => self.slots.borrow_mut().remove(&key),
+        };
+        sorts_anew |= is_online(&before);
+        opening -= usize::from(is_opening(&before));
+        if sorts_anew {
+            self.sorted.replace(None);
+        }
+        if self.opening.replace(opening) > 0 && opening == 0 {
+            self.settled.notify_all();
+        }
+        before
+    }
+
+    /// How many partitions are opening.
+    pub fn opening(&self) -> usize {
+        self.opening.get()
     }
 
     /// Partitions that are offline, in order.
-    pub fn offline(&self) -> Vec<(Uuid, i32)> {
+    pub fn offline(&self) -> Vec<Key> {
         let slots = self.slots.borrow();
         let offline = slots.iter().filter(|(_, slot)| matches!(slot, Slot::Offline(_)));
-        let mut keys: Vec<(Uuid, i32)> = offline.map(|(key, _)| *key).collect();
+        let mut keys: Vec<Key> = offline.map(|(key, _)| *key).collect();
         keys.sort_unstable();
         keys
     }
@@ -165,50 +224,15 @@ impl LocalPartitions {
                 return;
             }
         };
-        self.set(key, Slot::Opening);
-        let shard = shard.clone();
-        reactor::spawn(async move {
-            // What could not be written is gone with the close; its producers were told so.
-            if let Some(before) = before
-                && let Err(error) = before.log.clone().close().await
-            {
-                debug!(topic = %before.topic, partition = before.index, "closed: {error}");
-            }
-            let permit = shard.partitions.permit(dir_number).await;
-            let known_at = shard.image().offset();
-            let slot = match open(&shard, &assignment, dir_number).await {
-                Ok(partition) => {
-                    if shard.image().offset() != known_at {
-                        catch_up(&shard, &partition);
-                    }
-                    Slot::Online(Rc::new(partition))
-                }
-                Err(reason) => {
-                    error!(
-                        topic = %assignment.topic, partition = assignment.index,
-                        "partition is offline: {reason}"
-                    );
-                    Slot::Offline(None)
-                }
-            };
-            drop(permit);
-            let partitions = &shard.partitions;
-            let still_wanted = partitions.slots.borrow().contains_key(&key);
-            if still_wanted {
-                let fell = match &slot {
-                    Slot::Online(partition) if shard.dirs.is_failed(dir_number) => {
-                        partition.log.fail("the data directory has failed");
-                        Some(partition.clone())
-                    }
-                    _ => None,
-                };
-                partitions.set(key, fell.map_or(slot, |partition| Slot::Offline(Some(partition))));
-            } else if let Slot::Online(partition) = slot {
-                // Deleted while it was opening.
-                delete_log(partition.log.clone()).await;
-            }
-        })
-        .detach();
+        let Some(queue) = self.queues.get(dir_number) else {
+            self.set(key, Slot::Offline(before));
+            return;
+        };
+        let opening = Opening::new(assignment, dir_number, before);
+        self.set(key, Slot::Opening(opening.clone()));
+        if queue.push(opening) {
+            reactor::spawn(open_next(shard.clone(), dir_number)).detach();
+        }
     }
 
     /// Opens a partition again whose log had failed.
@@ -239,47 +263,117 @@ impl LocalPartitions {
         self.open_after(shard, assignment, Some(partition.clone()));
     }
 
-    /// Takes the partition out of service and deletes its log; returns when its directory has
-    /// been renamed, so that a topic of the same name can be created.
-    pub async fn delete(&self, key: (Uuid, i32)) {
-        while self.with_slot(&key, |slot| matches!(slot, Some(Slot::Opening))) {
-            self.slot_changed().await;
+    /// Takes the partitions out of service and deletes their logs; returns when their directories
+    /// have been renamed, so that a topic of the same name can be created. One that is still being
+    /// recovered is given up first, which takes a moment.
+    pub async fn delete(&self, shard: &Rc<Shard>, keys: &[Key]) {
+        let mut dirs = BTreeSet::new();
+        for some in keys.chunks(OPENING_MAX) {
+            let deleted = reactor::join_all(some.iter().map(|key| self.delete_one(shard, *key)));
+            dirs.extend(deleted.await.into_iter().flatten());
         }
-        let slot = self.slots.borrow_mut().remove(&key);
-        self.slot_changed.notify_all();
-        let Some(Slot::Online(partition)) = slot else { return };
-        let permit = self.permit(partition.dir_number).await;
-        delete_log(partition.log.clone()).await;
-        drop(permit);
+        for number in dirs {
+            let Some(data_dir) = shard.data_dirs().get(number) else { continue };
+            if let Err(error) = reactor::fs::sync_dir(data_dir).await {
+                warn!("{}: the names of deleted partitions: {error}", data_dir.display());
+            }
+        }
+    }
+
+    /// Returns the number of the data directory that has to be synced.
+    async fn delete_one(&self, shard: &Rc<Shard>, key: Key) -> Option<usize> {
+        match self.replace(key, None)? {
+            Slot::Online(partition) => {
+                let _permit = self.permit(partition.dir_number).await;
+                delete_log(partition.log.clone()).await;
+                Some(partition.dir_number)
+            }
+            Slot::Opening(opening) => {
+                opening.give_up().await;
+                close_before(&opening).await;
+                let data_dir = shard.data_dirs().get(opening.dir_number)?;
+                let dir = data_dir.join(opening.assignment.dir_name());
+                let delay_ms = shard.config().topic_defaults.file_delete_delay_ms;
+                let delay = Duration::from_millis(delay_ms.unsigned_abs());
+                match shard.log_shared.delete_dir(&dir, delay).await {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        warn!("could not delete {}: {error}", dir.display());
+                    }
+                    // It may never have been made.
+                    _ => {}
+                }
+                Some(opening.dir_number)
+            }
+            Slot::Offline(_) => None,
+        }
     }
 
     /// Hands the partition over to another shard of this host: closes its log.
-    pub async fn release(&self, key: (Uuid, i32)) {
-        while self.with_slot(&key, |slot| matches!(slot, Some(Slot::Opening))) {
-            self.slot_changed().await;
-        }
-        let slot = self.slots.borrow_mut().remove(&key);
-        self.slot_changed.notify_all();
-        if let Some(Slot::Online(partition)) = slot
-            && let Err(error) = partition.log.clone().close().await
-        {
-            warn!(topic = %partition.topic, partition = partition.index, "close failed: {error}");
+    pub async fn release(&self, key: Key) {
+        match self.replace(key, None) {
+            Some(Slot::Opening(opening)) => {
+                opening.give_up().await;
+                close_before(&opening).await;
+            }
+            Some(Slot::Online(partition)) => {
+                if let Err(error) = partition.log.clone().close().await {
+                    let index = partition.index;
+                    warn!(topic = %partition.topic, partition = index, "close failed: {error}");
+                }
+            }
+            Some(Slot::Offline(_)) | None => {}
         }
     }
 
     /// Waits until no partition is opening any more.
     pub async fn settled(&self) {
-        while self.slots.borrow().values().any(|slot| matches!(slot, Slot::Opening)) {
-            self.slot_changed().await;
+        while self.opening.get() > 0 {
+            self.settled.notified().await;
         }
+    }
+
+    /// Gives up what is still opening: a stop does not wait for a recovery. Returns the lines that
+    /// are known of those partitions, and whether they need no recovery at the next start.
+    async fn give_up_opening(&self) -> (Vec<CheckpointEntry>, bool) {
+        let mut opening: Vec<Rc<Opening>> = Vec::new();
+        for slot in self.slots.borrow().values() {
+            if let Slot::Opening(one) = slot {
+                opening.push(one.clone());
+            }
+        }
+        opening.sort_by(|a, b| {
+            let order = |o: &Opening| (o.assignment.topic.clone(), o.assignment.index);
+            order(a).cmp(&order(b))
+        });
+        let mut clean = true;
+        let mut entries = Vec::new();
+        for one in opening {
+            let assignment = &one.assignment;
+            self.replace((assignment.topic_id, assignment.index), None);
+            one.give_up().await;
+            close_before(&one).await;
+            let Some(found) = assignment.found else { continue };
+            clean &= found.clean;
+            entries.push(CheckpointEntry {
+                dir_number: one.dir_number,
+                topic: assignment.topic.to_string(),
+                partition: assignment.index,
+                recovery_point: found.recovery_point,
+                log_start_offset: found.log_start_offset,
+                high_watermark: found.recovery_point,
+                cleaner_point: found.cleaner_point,
+            });
+        }
+        (entries, clean)
     }
 
     /// Closes every log, a bounded number at a time. Returns the final checkpoint lines and
     /// whether everything was closed cleanly.
     pub async fn close_all(&self) -> (Vec<CheckpointEntry>, bool) {
-        self.settled().await;
+        let (mut entries, mut clean) = self.give_up_opening().await;
         let closing: Vec<_> = self.online();
         self.slots.borrow_mut().clear();
+        self.sorted.replace(None);
         let mut tasks = Vec::with_capacity(closing.len());
         for partition in closing {
             let permit = self.permit(partition.dir_number).await;
@@ -293,8 +387,6 @@ impl LocalPartitions {
                 (checkpoint_entry(&partition), closed.is_ok())
             }));
         }
-        let mut entries = Vec::with_capacity(tasks.len());
-        let mut clean = true;
         for task in tasks {
             let (entry, closed) = task.await;
             entries.push(entry);
@@ -303,8 +395,15 @@ impl LocalPartitions {
         (entries, clean)
     }
 
-    pub fn checkpoint_entries(&self) -> Vec<CheckpointEntry> {
-        self.online().iter().map(|partition| checkpoint_entry(partition)).collect()
+    /// One line a partition, gathered with breaks for requests.
+    pub async fn checkpoint_entries(&self) -> Vec<CheckpointEntry> {
+        let online = self.online();
+        let mut entries = Vec::with_capacity(online.len());
+        for some in online.chunks(ENTRIES_AT_ONCE) {
+            entries.extend(some.iter().map(|partition| checkpoint_entry(partition)));
+            reactor::yield_now().await;
+        }
+        entries
     }
 }
 
@@ -320,9 +419,73 @@ fn checkpoint_entry(partition: &Partition) -> CheckpointEntry {
     }
 }
 
+/// What could not be written is gone with the close; its producers were told so.
+async fn close_before(opening: &Opening) {
+    if let Some(before) = opening.take_before()
+        && let Err(error) = before.log.clone().close().await
+    {
+        debug!(topic = %before.topic, partition = before.index, "closed: {error}");
+    }
+}
+
+/// Opens one partition of a data directory after the other, until none waits.
+async fn open_next(shard: Rc<Shard>, dir_number: usize) {
+    while let Some(opening) = shard.partitions.queues.get(dir_number).and_then(Queue::next) {
+        open_one(&shard, &opening).await;
+        opening.end();
+    }
+}
+
+async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
+    close_before(opening).await;
+    let (assignment, dir_number) = (&opening.assignment, opening.dir_number);
+    let permit = shard.partitions.permit(dir_number).await;
+    let known_at = shard.image().offset();
+    let class = match assignment.found {
+        Some(found) if !found.clean => Class::Background,
+        _ => Class::Produce,
+    };
+    let opened = reactor::with_class(class, open(shard, opening)).await;
+    drop(permit);
+    let key = (assignment.topic_id, assignment.index);
+    let partitions = &shard.partitions;
+    let is_wanted = partitions.with_slot(
+        &key,
+        |slot| matches!(slot, Some(Slot::Opening(current)) if Rc::ptr_eq(current, opening)),
+    );
+    match opened {
+        Ok(partition) if !is_wanted => {
+            if let Err(error) = partition.log.close().await {
+                debug!(topic = %partition.topic, partition = partition.index, "closed: {error}");
+            }
+        }
+        Err(_) if !is_wanted => {}
+        Ok(partition) => {
+            if shard.image().offset() != known_at {
+                catch_up(shard, &partition);
+            }
+            let partition = Rc::new(partition);
+            let slot = if shard.dirs.is_failed(dir_number) {
+                partition.log.fail("the data directory has failed");
+                Slot::Offline(Some(partition))
+            } else {
+                Slot::Online(partition)
+            };
+            partitions.set(key, slot);
+        }
+        Err(reason) => {
+            error!(
+                topic = %assignment.topic, partition = assignment.index,
+                "partition is offline: {reason}"
+            );
+            partitions.set(key, Slot::Offline(None));
+        }
+    }
+}
+
 async fn delete_log(log: Log) {
     let dir = log.dir().to_owned();
-    if let Err(error) = log.delete().await {
+    if let Err(error) = log.delete_unsynced().await {
         warn!("could not delete {}: {error}", dir.display());
     }
 }
@@ -337,43 +500,48 @@ fn catch_up(shard: &Shard, partition: &Partition) {
     }
 }
 
-async fn open(
-    shard: &Rc<Shard>,
-    assignment: &Assignment,
-    dir_number: usize,
-) -> Result<Partition, String> {
+async fn open(shard: &Rc<Shard>, opening: &Opening) -> Result<Partition, String> {
+    let (assignment, dir_number) = (&opening.assignment, opening.dir_number);
     let Some(data_dir) = shard.data_dirs().get(dir_number) else {
         return Err(format!("data directory number {dir_number} is gone"));
     };
     let dir: PathBuf = data_dir.join(assignment.dir_name());
-    if assignment.found.is_none() {
-        let clear = disk::set_foreign_aside(&dir, assignment.topic_id).await;
-        clear.map_err(|error| format!("an older folder is in the way: {error}"))?;
-    }
     let config = shard.topic_config(&assignment.topic);
+    let new = OpenHint {
+        clean: true,
+        leader_epoch: assignment.leader_epoch,
+        topic_id: Some(assignment.topic_id),
+        ..OpenHint::default()
+    };
     let hint = match assignment.found {
         Some(found) => OpenHint {
             clean: found.clean,
             recovery_point: found.recovery_point,
             log_start_offset: found.log_start_offset,
             cleaner_point: found.cleaner_point,
-            leader_epoch: assignment.leader_epoch,
-            whole: false,
-            topic_id: Some(assignment.topic_id),
+            ..new
         },
-        None => OpenHint {
-            clean: true,
-            leader_epoch: assignment.leader_epoch,
-            topic_id: Some(assignment.topic_id),
-            ..OpenHint::default()
-        },
+        None => new,
     };
     let limits = shard.partition_limits();
     let options = settings::log_config(&config, &limits);
     let now_ms = reactor::wall_clock_ms();
-    let (log, recovered) = Log::open(&shard.log_shared, dir.clone(), options, hint, now_ms)
-        .await
-        .map_err(|error| error.to_string())?;
+    let try_open = |hint| {
+        let (dir, options) = (dir.clone(), options.clone());
+        Log::open_unless(&shard.log_shared, dir, options, hint, now_ms, &opening.cancel)
+    };
+    let opened = match try_open(hint).await {
+        // Left by an earlier topic of the same name; ours starts afresh.
+        Err(LogError::Foreign { .. }) => {
+            let aside = disk::set_aside(&dir).await;
+            let aside = aside.map_err(|error| format!("an older folder is in the way: {error}"))?;
+            warn!("{} is of a deleted topic; set aside as {}", dir.display(), aside.display());
+            try_open(new).await
+        }
+        opened => opened,
+    };
+    let (log, recovered) = opened.map_err(|error| error.to_string())?;
+    shard.partitions.recovery.note(&recovered);
     if recovered.truncated_bytes > 0 {
         info!(
             "recovered {}: {} bytes scanned, {} cut off after the last whole batch",

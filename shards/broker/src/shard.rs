@@ -3,10 +3,11 @@
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahash::AHashMap;
 use log::LogShared;
 use meta::config::{BrokerConfig, Layers, StaticConfig, TopicConfig};
 use meta::controller::ProducerIdBlock;
@@ -86,6 +87,8 @@ pub(crate) struct Shard {
     config: RefCell<Rc<BrokerConfig>>,
     image: RefCell<Image>,
     pub partitions: LocalPartitions,
+    topic_configs: RefCell<AHashMap<Box<str>, Weak<TopicConfig>>>,
+    last_name: RefCell<Rc<str>>,
     pub found: RefCell<BTreeMap<String, FoundLog>>,
     pub fetch_sessions: RefCell<FetchSessions>,
     pub request_budget: Rc<RequestBudget>,
@@ -121,6 +124,8 @@ impl Shard {
             node_id: NodeId::of(start.broker_id, start.shard).0,
             partitions: LocalPartitions::new(dirs.len()),
             dirs,
+            topic_configs: RefCell::default(),
+            last_name: RefCell::new("".into()),
             static_config: start.static_config,
             config: RefCell::new(config),
             image: RefCell::new(Image::new(start.cluster_id.as_str())),
@@ -172,6 +177,7 @@ impl Shard {
     }
 
     pub fn set_config(&self, config: BrokerConfig) {
+        self.forget_topic_configs();
         self.config.replace(Rc::new(config));
     }
 
@@ -225,9 +231,30 @@ impl Shard {
         settings::features(&self.image())
     }
 
+    /// The settings of a topic, which its partitions share.
     pub fn topic_config(&self, topic: &str) -> Rc<TopicConfig> {
+        if let Some(known) = self.topic_configs.borrow().get(topic).and_then(Weak::upgrade) {
+            return known;
+        }
         let image = self.image();
-        Rc::new(TopicConfig::resolve(self.layers(&image), topic))
+        let config = Rc::new(TopicConfig::resolve(self.layers(&image), topic));
+        self.topic_configs.borrow_mut().insert(topic.into(), Rc::downgrade(&config));
+        config
+    }
+
+    /// Some settings have changed, or topics are gone.
+    pub fn forget_topic_configs(&self) {
+        self.topic_configs.borrow_mut().clear();
+        self.last_name.replace("".into());
+    }
+
+    /// A topic's name, which the partitions of one topic share as they come one after the other.
+    pub fn topic_name(&self, name: &str) -> Rc<str> {
+        let mut last = self.last_name.borrow_mut();
+        if **last != *name {
+            *last = name.into();
+        }
+        last.clone()
     }
 
     /// The layers of configuration as this node sees them.
@@ -248,21 +275,24 @@ impl Shard {
 
     /// The partition, if this shard leads it and it is open.
     pub fn partition(&self, topic: &TopicRef, index: i32) -> Result<Rc<Partition>, NotHere> {
-        let id = match topic {
-            TopicRef::Id(id) => *id,
-            TopicRef::Name(name) => match self.image().topic_by_name(name) {
-                Some(topic) => topic.id,
-                None => return Err(NotHere::because(ErrorCode::UnknownTopicOrPartition)),
-            },
+        let Some(id) = self.topic_id(topic) else {
+            return Err(NotHere::because(ErrorCode::UnknownTopicOrPartition));
         };
         self.partitions.with_slot(&(id, index), |slot| match slot {
             Some(Slot::Online(partition)) => Ok(partition.clone()),
-            Some(Slot::Opening) => {
+            Some(Slot::Opening(_)) => {
                 Err(NotHere { opening: true, ..NotHere::because(ErrorCode::NotLeaderOrFollower) })
             }
             Some(Slot::Offline(_)) => Err(NotHere::because(ErrorCode::KafkaStorageError)),
             None => Err(self.elsewhere(id, index)),
         })
+    }
+
+    fn topic_id(&self, topic: &TopicRef) -> Option<Uuid> {
+        match topic {
+            TopicRef::Id(id) => Some(*id),
+            TopicRef::Name(name) => self.image().topic_by_name(name).map(|topic| topic.id),
+        }
     }
 
     fn elsewhere(&self, topic_id: Uuid, index: i32) -> NotHere {
@@ -280,9 +310,9 @@ impl Shard {
 
     /// Waits while the partition is opening, at most until the given time.
     pub async fn wait_until_open(&self, topic: &TopicRef, index: i32, until: Instant) {
-        while matches!(self.partition(topic, index), Err(not_here) if not_here.opening) {
-            let changed = self.partitions.slot_changed();
-            if reactor::timeout(until - reactor::now(), changed).await.is_err() {
+        let Some(id) = self.topic_id(topic) else { return };
+        while let Some(ended) = self.partitions.ask_for(&(id, index)) {
+            if reactor::timeout(until - reactor::now(), ended).await.is_err() {
                 return;
             }
         }

@@ -108,10 +108,17 @@ async fn finish_future(data_dir: &Path, own_name: &str, name: &str, finished: bo
 
 async fn set_strays_aside(dirs: &DataDirs, name: &str, logs: &mut Vec<FoundLog>, image: &Image) {
     let mut kept = Vec::with_capacity(logs.len());
+    let alone = logs.len() == 1;
     for log in logs.drain(..) {
         let Some(data_dir) = dirs.path(log.dir_number) else { continue };
         let dir = data_dir.join(name);
-        if !disk::is_stray(&dir, name, image).await {
+        // Whose folder it is, is looked at when it is opened: here it would be ten thousand small
+        // reads before the first connection.
+        let is_stray = match alone {
+            true => disk::is_unknown(name, image),
+            false => disk::is_stray(&dir, name, image).await,
+        };
+        if !is_stray {
             kept.push(log);
             continue;
         }

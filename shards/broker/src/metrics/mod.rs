@@ -34,6 +34,7 @@ const CONTRIBUTORS: &[fn(&Shard, &mut Samples)] = &[
     traffic::samples,
     logs::samples,
     logs::memory,
+    crate::recovery::samples,
     crate::data_dirs::metrics::samples,
 ];
 
