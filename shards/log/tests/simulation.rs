@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::*;
-use log::{AppendError, Log, LogConfig, LogState, OpenHint, Preallocate, SharedOptions};
+use log::{AppendError, Log, LogConfig, LogState, OpenHint, Preallocate, Promise, SharedOptions};
 use reactor::fs;
 use reactor::sim::{Crash, Delay, Outcome, World, with_faults};
 
@@ -64,6 +64,10 @@ struct Ledger {
     asked_start: i64,
     /// The furthest visible end anyone was told.
     visible: i64,
+    /// A flush that returned has made everything below durable, whatever the topic promises.
+    flushed: i64,
+    /// Producers of the life before are not heard of again: what they knew may be lost.
+    lives: i64,
     numbers: u64,
 }
 
@@ -82,7 +86,22 @@ struct Plan {
     sizes: &'static [usize],
     cache_bytes: usize,
     crash: Crash,
+    /// The topic promises that its acknowledgements survive such a crash.
+    promised: bool,
     runs: u64,
+}
+
+impl Plan {
+    /// The machine that this plan runs on: its disk is more or less fond of the log.
+    fn world(&self, seed: u64, dice: &mut Dice) -> World {
+        let mut world = World::new(seed);
+        let disk = &mut world.faults().disk;
+        disk.sector_bytes = dice.pick(&[512, 4_096]);
+        disk.unordered_names = dice.below(2) == 0;
+        disk.short_per_million = dice.pick(&[0, 0, 20_000]);
+        disk.interrupt_per_million = dice.pick(&[0, 0, 5_000]);
+        world
+    }
 }
 
 fn plan(dice: &mut Dice) -> Plan {
@@ -91,6 +110,7 @@ fn plan(dice: &mut Dice) -> Plan {
         segment_bytes: dice.pick(&[6_000, 20_000, 70_000]),
         index_interval_bytes: dice.pick(&[0, 300, 4_096]),
         flush_messages: if synced { 1 } else { dice.pick(&[u64::MAX, 7]) },
+        write_caching: dice.below(6) == 0,
         flush_ms: dice.pick(&[u64::MAX, u64::MAX, 3]),
         preallocate: dice.pick(&[Preallocate::Auto, Preallocate::ZeroFill, Preallocate::Reserve]),
         retention_bytes: dice.pick(&[-1, -1, 60_000]),
@@ -98,9 +118,15 @@ fn plan(dice: &mut Dice) -> Plan {
         file_delete_delay_ms: 5,
         ..LogConfig::default()
     };
-    let crash = if synced && dice.below(2) == 0 { Crash::Power } else { Crash::Process };
+    let crash = dice.pick(&[Crash::Power, Crash::Process]);
+    let promised = match config.promise() {
+        Promise::Synced => true,
+        Promise::Written => crash == Crash::Process,
+        Promise::Memory => false,
+    };
     let sizes: &[usize] = dice.pick(&[&[20, 21, 100, 1_000, 1_800], &[1_000]]);
-    Plan { config, sizes, cache_bytes: dice.pick(&[32 << 10, 256 << 10]), crash, runs: 4 }
+    let cache_bytes = dice.pick(&[32 << 10, 256 << 10]);
+    Plan { config, sizes, cache_bytes, crash, promised, runs: 4 }
 }
 
 /// All runs of one seed; the digest of its history.
@@ -108,7 +134,7 @@ fn history(seed: u64) -> u64 {
     let mut dice = Dice(seed);
     let plan = plan(&mut dice);
     let ledger = Rc::new(RefCell::new(Ledger::default()));
-    let mut world = World::new(seed);
+    let mut world = plan.world(seed, &mut dice);
     for run in 0..plan.runs {
         let last = run + 1 == plan.runs;
         if !last {
@@ -135,10 +161,14 @@ async fn life(plan: Plan, ledger: Rc<RefCell<Ledger>>, mut dice: Dice, last: boo
     fs::sync_dir(Path::new("/")).await.unwrap();
     let opened = Log::open(&shared, path.clone(), plan.config.clone(), hint, NOW_MS).await;
     let (log, _) = opened.unwrap();
+    if !plan.promised {
+        forget_what_a_crash_may_take(&log, &ledger);
+    }
     check_recovered(&log, &ledger).await;
     let reader = reactor::spawn(reader(log.clone(), Rc::clone(&ledger)));
     let keeper = reactor::spawn(upkeep(log.clone(), Rc::clone(&ledger), Dice(dice.roll())));
-    let producers = (0..PRODUCERS).map(|id| {
+    let first = ledger.borrow().lives * PRODUCERS;
+    let producers = (first..first + PRODUCERS).map(|id| {
         let (log, ledger, dice) = (log.clone(), Rc::clone(&ledger), Dice(dice.roll()));
         reactor::spawn(producer(log, ledger, dice, id, plan.sizes, if last { 5 } else { 200 }))
     });
@@ -156,6 +186,18 @@ async fn life(plan: Plan, ledger: Rc<RefCell<Ledger>>, mut dice: Dice, last: boo
     assert_eq!(log.log_end_offset(), closed.log_end_offset);
     check_recovered(&log, &ledger).await;
     log.close().await.unwrap();
+}
+
+/// Where the topic does not promise it, a crash may take the end of the log, but nothing that was
+/// flushed, and nothing from the middle.
+fn forget_what_a_crash_may_take(log: &Log, ledger: &Rc<RefCell<Ledger>>) {
+    let end = log.log_end_offset();
+    let mut ledger = ledger.borrow_mut();
+    assert!(end >= ledger.flushed, "the log ends at {end}, {} was flushed", ledger.flushed);
+    ledger.records.split_off(&end);
+    ledger.visible = ledger.visible.min(end);
+    ledger.last.clear();
+    ledger.lives += 1;
 }
 
 /// Everything acknowledged or seen is there, and repetitions are recognised.
@@ -282,7 +324,12 @@ async fn upkeep(log: Log, ledger: Rc<RefCell<Ledger>>, mut dice: Dice) {
     loop {
         reactor::sleep(Duration::from_micros(dice.below(20_000))).await;
         match dice.below(4) {
-            0 => log.flush().await.unwrap(),
+            0 => {
+                let end = log.log_end_offset();
+                log.flush().await.unwrap();
+                let mut ledger = ledger.borrow_mut();
+                ledger.flushed = ledger.flushed.max(end);
+            }
             1 => {
                 log.enforce_retention(NOW_MS).await.unwrap();
             }
@@ -328,7 +375,8 @@ fn the_same_seed_gives_the_same_history() {
 /// acknowledged afterwards.
 fn failing(seed: u64) {
     let mut dice = Dice(seed ^ 0xfa11);
-    let plan = Plan { crash: Crash::Process, ..plan(&mut dice) };
+    let mut plan = Plan { crash: Crash::Process, ..plan(&mut dice) };
+    plan.config.write_caching = false;
     let ledger = Rc::new(RefCell::new(Ledger::default()));
     let mut world = World::new(seed);
     let fault = dice.below(3);
@@ -395,6 +443,67 @@ async fn check_poisoned(log: &Log, shared: &log::LogShared) {
 fn a_failing_disk_takes_the_log_offline_and_loses_nothing_acknowledged() {
     for seed in seeds(60) {
         let run = std::panic::catch_unwind(|| failing(seed));
+        assert!(run.is_ok(), "seed {seed} failed; run it alone with CORELANE_SEED={seed}");
+    }
+}
+
+/// A medium that rots while it is read: what is served is what was written, and what is not says so.
+fn rotting(seed: u64) {
+    let mut world = World::new(seed);
+    let config =
+        LogConfig { segment_bytes: 30_000, index_interval_bytes: 500, ..LogConfig::default() };
+    let written = config.clone();
+    let made = world.run(move || async move {
+        let (log, _) = open(&shared(1 << 20), PathBuf::from(DIR), written).await;
+        for n in 0..200 {
+            append(&log, &batch(&[value(n, 700)], NOW_MS + n as i64)).await;
+        }
+        log.acknowledged(200).await.unwrap();
+        log.close().await.unwrap();
+    });
+    assert!(matches!(made, Outcome::Finished(())), "seed {seed}: {made:?}");
+    let outcome = world.run(move || async move {
+        let (log, _) = open_clean(&shared(16 << 10), PathBuf::from(DIR), config).await;
+        with_faults(|faults| faults.disk.rot_per_million = 30_000);
+        let (mut dice, mut refused, mut served) = (Dice(seed), 0, 0);
+        for _ in 0..400 {
+            let from = dice.below(200) as i64;
+            let plan = log.plan_read(from, i64::MAX, dice.pick(&[1, 3_000]), true).unwrap();
+            match plan.execute().await {
+                Ok(parts) => served += check_served(&parts.concat(), from),
+                Err(log::LogError::Corrupt { file, problem, .. }) => {
+                    assert!(file.ends_with(".log") && !problem.is_empty());
+                    refused += 1;
+                }
+                Err(error) => panic!("at {from}: {error}"),
+            }
+        }
+        (refused, served)
+    });
+    let (refused, served) = outcome.finished().unwrap_or_else(|| panic!("seed {seed}: no end"));
+    assert!(refused > 0 && served > 200, "seed {seed}: {refused} refused, {served} served");
+}
+
+/// The records from an offset on, as they were written; how many.
+fn check_served(bytes: &[u8], from: i64) -> usize {
+    let mut next = from;
+    for batch in wire::records::batches(bytes) {
+        let batch = batch.unwrap();
+        batch.verify_crc().unwrap();
+        for record in &batch.records(1 << 20).unwrap() {
+            let record = record.unwrap();
+            assert_eq!(record.offset, next, "no offset is left out");
+            assert_eq!(record.value.unwrap(), value(next as u64, 700), "offset {next}");
+            next += 1;
+        }
+    }
+    (next - from) as usize
+}
+
+#[test]
+fn a_medium_that_rots_is_never_served_as_if_it_were_sound() {
+    for seed in seeds(60) {
+        let run = std::panic::catch_unwind(|| rotting(seed));
         assert!(run.is_ok(), "seed {seed} failed; run it alone with CORELANE_SEED={seed}");
     }
 }

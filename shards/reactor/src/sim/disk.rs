@@ -1,11 +1,27 @@
 //! The simulated disk: a tree of files and directories, each with what the running system sees
 //! (`live`), what the device certainly holds (`durable`), and the changes between the two.
 //!
-//! Fault model. A write or a change of size that no sync covered may, at a power cut, be lost,
-//! land whole, or land in some of its 512-byte sectors, independently of its neighbours. Names
-//! created, renamed or removed since the last sync of their directory survive up to some point in
-//! their order. A crash of the process alone loses only what was in flight. A failed sync loses
-//! what it covered, and reports it once.
+//! Fault model. What a fault does here, and the switch of `faults.rs` that makes it happen (a crash
+//! is `World::crash_after`):
+//!
+//! | fault | what the disk does | switch |
+//! |---|---|---|
+//! | the process is killed | an operation in flight happens, happens in part or not; the rest stays | `Crash::Process` |
+//! | the power goes | each write since the last sync is lost, lands whole, or lands in some of its sectors, whatever became of its neighbours: lost writes, torn writes and writes out of order are one thing | `Crash::Power` |
+//! | sectors of another size | a write tears every 512 or every 4,096 bytes; a sector is old or new | `sector_bytes` |
+//! | a size that was not synced | a change of size is lost or not, apart from the bytes; a synced write takes earlier changes of size along | `Crash::Power` |
+//! | names that were not synced | creations, renames and removals since the sync of their directory survive up to some point in their order, or each on its own; a move between directories happens whole or not | `Crash::Power`, `unordered_names` |
+//! | a sync that fails | what it covered is lost at the next power cut, and the error comes once | `sync_eio_per_million` |
+//! | a read or write that fails | EIO; a failed write has landed, in part or not | `eio_per_million`, `eio_after` |
+//! | a device that is gone | everything below a path fails with EIO, through open files as well | `broken` |
+//! | a device that is slow | everything below a path takes longer | `slow`, `latency`, `sync_latency` |
+//! | a disk that is full | what would grow fails with ENOSPC, on the machine or below a path | `capacity`, `full` |
+//! | a short transfer | a read or write ends after some of its sectors | `short_per_million` |
+//! | an interruption | EINTR or EAGAIN, and nothing has happened | `interrupt_per_million` |
+//! | bit rot | a bit flips on the medium, for good, and nobody is told | `rot_per_million`, `World::corrupt` |
+//!
+//! Not modelled: a device that reports a sync it did not do, a write that lands in another place, a
+//! file system that loses what it has acknowledged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -13,7 +29,7 @@ use std::path::{Component, Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::content::{Content, SECTOR};
+use super::content::Content;
 use super::rng::Dice;
 use crate::file::OpenOptions;
 use crate::fs::{DirEntry, Metadata};
@@ -26,6 +42,13 @@ const ROOT: Ino = 1;
 /// Changes a file may have that the device lacks; beyond, the oldest are written back, as a
 /// kernel would sooner or later.
 const PENDING_CHANGES_MAX: usize = 4096;
+
+/// How the device behaves when the power goes.
+#[derive(Clone, Copy)]
+pub(super) struct PowerCut {
+    pub(super) sector_bytes: usize,
+    pub(super) unordered_names: bool,
+}
 
 pub(super) struct Disk {
     nodes: BTreeMap<Ino, Node>,
@@ -292,11 +315,14 @@ impl Disk {
     // Crashes.
 
     /// The power goes: every file and directory becomes what the device turns out to hold.
-    pub(super) fn power_cut(&mut self, dice: &mut Dice) {
+    pub(super) fn power_cut(&mut self, dice: &mut Dice, cut: PowerCut) {
+        if cut.unordered_names {
+            self.scatter_names(dice);
+        }
         let mut kept: BTreeMap<Ino, usize> = BTreeMap::new();
         for (ino, node) in &mut self.nodes {
             match node {
-                Node::File(file) => file.power_cut(dice),
+                Node::File(file) => file.power_cut(dice, cut.sector_bytes),
                 Node::Dir(dir) => {
                     kept.insert(*ino, dice.below(dir.pending.len() as u64 + 1) as usize);
                 }
@@ -313,6 +339,23 @@ impl Disk {
             }
         }
         self.forget_unreachable();
+    }
+
+    /// Keeps some of the pending changes of names, whatever came before them.
+    fn scatter_names(&mut self, dice: &mut Dice) {
+        let mut moves: BTreeMap<u64, bool> = BTreeMap::new();
+        for node in self.nodes.values_mut() {
+            let Node::Dir(dir) = node else { continue };
+            for change in dir.pending.drain(..) {
+                let lands = match change.pair {
+                    Some(pair) => *moves.entry(pair).or_insert_with(|| dice.coin()),
+                    None => dice.coin(),
+                };
+                if lands {
+                    change.apply(&mut dir.durable);
+                }
+            }
+        }
     }
 
     /// Shortens what is kept until no move between directories is kept by half.
@@ -461,7 +504,7 @@ impl FileNode {
         }
     }
 
-    fn power_cut(&mut self, dice: &mut Dice) {
+    fn power_cut(&mut self, dice: &mut Dice, sector: usize) {
         // A synced change carries earlier changes of size with it: one journal orders them.
         let last_synced = self.pending.iter().rposition(|c| c.synced);
         for (index, change) in self.pending.drain(..).enumerate() {
@@ -474,7 +517,7 @@ impl FileNode {
                 }
                 What::Write { offset, data } => {
                     let size_lands = dice.coin();
-                    let end = scatter(&mut self.durable, offset, &data, dice);
+                    let end = scatter(&mut self.durable, offset, &data, (dice, sector));
                     if size_lands {
                         self.durable.grow_to(end);
                     }
@@ -488,13 +531,18 @@ impl FileNode {
 }
 
 /// Lands a write wholly, not, or in some sectors; returns the end of what landed.
-fn scatter(content: &mut Content, offset: u64, data: &[u8], dice: &mut Dice) -> u64 {
+fn scatter(
+    content: &mut Content,
+    offset: u64,
+    data: &[u8],
+    (dice, sector): (&mut Dice, usize),
+) -> u64 {
     let fate = dice.below(3);
     let mut end = 0;
     let mut at = 0;
     while at < data.len() {
         let position = offset + at as u64;
-        let len = (SECTOR - (position % SECTOR as u64) as usize).min(data.len() - at);
+        let len = (sector - (position % sector as u64) as usize).min(data.len() - at);
         if fate == 1 || (fate == 2 && dice.coin()) {
             content.write(position, &data[at..at + len]);
             end = position + len as u64;

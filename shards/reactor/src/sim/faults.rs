@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::content::SECTOR;
+
 /// Bounds of a delay, both included; drawn anew for every operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delay {
@@ -52,6 +54,14 @@ pub struct DiskFaults {
     pub interrupt_per_million: u32,
     /// Bytes the disk holds; more fail with ENOSPC.
     pub capacity: Option<u64>,
+    /// Directories on a device that is full: what grows at or below them fails with ENOSPC.
+    pub full: BTreeSet<PathBuf>,
+    /// Reads under which a bit of the medium rots, per million: it is read flipped from then on.
+    pub rot_per_million: u32,
+    /// What the device writes as a whole when the power goes: 512 or 4,096.
+    pub sector_bytes: usize,
+    /// Un-synced changes of names survive a power cut each on its own, not in their order.
+    pub unordered_names: bool,
 }
 
 impl Default for DiskFaults {
@@ -67,6 +77,10 @@ impl Default for DiskFaults {
             short_per_million: 0,
             interrupt_per_million: 0,
             capacity: None,
+            full: BTreeSet::new(),
+            rot_per_million: 0,
+            sector_bytes: SECTOR,
+            unordered_names: false,
         }
     }
 }

@@ -130,8 +130,8 @@ fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
         }
         Op::Allocate { mode: Allocate::WriteZeroes, .. } => Err(libc::EOPNOTSUPP),
         Op::Allocate { file, offset, len, mode } => {
-            let ino = opened(state, file)?.ino;
-            reserve(state, state.disk.growth(ino, *offset, *len))?;
+            let (ino, path) = opened(state, file).map(|open| (open.ino, open.path.clone()))?;
+            reserve(state, &path, state.disk.growth(ino, *offset, *len))?;
             let keep_size = *mode == Allocate::KeepSize;
             state.disk.allocate(ino, *offset + *len, keep_size).map(|()| 0)
         }
@@ -177,7 +177,10 @@ fn apply_to_names(state: &mut State, op: &mut Op, now_ms: i64) -> Result<i32, Er
         Op::Space { path, out } => {
             state.disk.lookup(path.as_path())?;
             let total = state.faults.disk.capacity.unwrap_or(UNLIMITED);
-            let available = total.saturating_sub(state.disk.used());
+            let available = match is_full(state, path.as_path()) {
+                true => 0,
+                false => total.saturating_sub(state.disk.used()),
+            };
             *out = Some(Space { total, available });
             Ok(0)
         }
@@ -214,6 +217,10 @@ fn read(
         return Err(libc::EINVAL);
     }
     let room = shortened(state, room, direct);
+    if state.dice.hits(state.faults.disk.rot_per_million) {
+        let (place, bit) = (state.dice.below(room as u64), state.dice.below(8));
+        state.disk.corrupt(ino, offset + place, 1 << bit)?;
+    }
     let n = state.disk.read(ino, offset, &mut buf.whole_mut()[filled..filled + room])?;
     buf.set_len(buf.len().max(filled + n));
     Ok(n as i32)
@@ -233,13 +240,13 @@ fn write(
     if !open.write {
         return Err(libc::EBADF);
     }
-    let (ino, direct) = (open.ino, open.direct);
+    let (ino, direct, path) = (open.ino, open.direct, open.path.clone());
     let in_place = bufs.iter().all(|b| memory_aligned(b.as_ref()));
     if direct && !(in_place && aligned(offset, data.len())) {
         return Err(libc::EINVAL);
     }
     let data = data.slice(..shortened(state, data.len(), direct));
-    reserve(state, state.disk.growth(ino, offset, data.len() as u64))?;
+    reserve(state, &path, state.disk.growth(ino, offset, data.len() as u64))?;
     let n = data.len() as i32;
     let fails = sync && state.dice.hits(state.faults.disk.sync_eio_per_million);
     state.disk.write(ino, offset, data, sync && !fails, now_ms)?;
@@ -308,11 +315,18 @@ fn register(state: &mut State, file: OpenFile) -> i32 {
     raw
 }
 
+fn is_full(state: &State, path: &Path) -> bool {
+    state.faults.disk.full.iter().any(|dir| path.starts_with(dir))
+}
+
 fn opened<'s>(state: &'s State, file: &Handle) -> Result<&'s OpenFile, Errno> {
     state.files.get(&file.raw()).ok_or(libc::EBADF)
 }
 
-fn reserve(state: &State, growth: u64) -> Result<(), Errno> {
+fn reserve(state: &State, path: &Path, growth: u64) -> Result<(), Errno> {
+    if growth > 0 && is_full(state, path) {
+        return Err(libc::ENOSPC);
+    }
     match state.faults.disk.capacity {
         Some(capacity) if growth > 0 && state.disk.used() + growth > capacity => Err(libc::ENOSPC),
         _ => Ok(()),

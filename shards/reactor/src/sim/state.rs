@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use super::disk::{Disk, Errno, Ino};
+use super::disk::{Disk, Errno, Ino, PowerCut};
 use super::faults::{Delay, Faults};
 use super::net::{Network, Packet, Socket, Step, cut};
 use super::rng::Dice;
@@ -195,7 +195,10 @@ impl State {
         }
         self.flights = flights;
         if kind == Crash::Power {
-            self.disk.power_cut(&mut self.dice);
+            let disk = &self.faults.disk;
+            let cut =
+                PowerCut { sector_bytes: disk.sector_bytes, unordered_names: disk.unordered_names };
+            self.disk.power_cut(&mut self.dice, cut);
         }
     }
 
