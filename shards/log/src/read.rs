@@ -378,6 +378,10 @@ impl ColdRead {
                 (Verdict::Need(_) | Verdict::Unsound(_), Some(_)) => break,
             }
             if is_before {
+                if is_last && position(at) as usize + size > window.limit as usize {
+                    let problem = format!("a batch of {size} bytes passes the end of the segment");
+                    return Picked::Corrupt { position: position(at), problem };
+                }
                 at += size;
                 expected = Some(header.next_offset());
                 continue;

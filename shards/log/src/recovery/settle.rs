@@ -91,6 +91,11 @@ impl Opening {
                     .map_err(|error| self.fail("removing a segment", error))?;
             }
         }
+        if !later.is_empty() {
+            // A power cut must not bring them back behind records that are written anew.
+            let synced = fs::sync_dir(&self.dir).await;
+            synced.map_err(|error| self.fail("syncing the folder of a partition", error))?;
+        }
         Ok(())
     }
 

@@ -284,3 +284,86 @@ fn a_simulated_program_is_told_to_end() {
     });
     assert_eq!(outcome, Outcome::Finished(signal::Signal::Terminate));
 }
+
+#[test]
+fn a_sector_of_four_kibibytes_is_old_or_new() {
+    let mut shapes = BTreeSet::new();
+    for seed in 0..60 {
+        let mut world = World::new(seed);
+        world.faults().disk.sector_bytes = 4096;
+        let write = |byte: u8| async move {
+            let file = File::open(Path::new("/f"), OpenOptions::for_writing()).await.unwrap();
+            let data = WriteBuf::Bytes(vec![byte; 3 * 4096].into());
+            file.write_at(smallvec![data], 0, Durability::Written).await.unwrap();
+            file
+        };
+        let outcome = world.run(move || async move {
+            write(1).await.sync_all().await.unwrap();
+            fs::sync_dir(Path::new("/")).await.unwrap();
+        });
+        assert_eq!(outcome, Outcome::Finished(()));
+        world.crash_after(3, Crash::Power);
+        let outcome = world.run(move || async move { write(2).await.size().await.map(drop) });
+        assert!(matches!(outcome, Outcome::Crashed(Crash::Power)), "{outcome:?}");
+        let found = world.disk().read(Path::new("/f")).unwrap();
+        assert!(found.chunks(4096).all(|s| s.iter().all(|&b| b == s[0])), "a sector is torn");
+        shapes.insert(found.chunks(4096).map(|s| s[0]).collect::<Vec<u8>>());
+    }
+    assert_eq!(shapes.len(), 8, "every mixture of old and new sectors: {shapes:?}");
+}
+
+#[test]
+fn names_may_survive_each_on_its_own() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..200 {
+        let mut world = World::new(seed);
+        world.faults().disk.unordered_names = true;
+        let finished = world.run(|| async {
+            fs::create_dir_all(Path::new("/d")).await.unwrap();
+            fs::sync_dir(Path::new("/")).await.unwrap();
+            fs::write_atomic(Path::new("/d/a"), b"a".to_vec()).await.unwrap();
+            fs::write_atomic(Path::new("/d/b"), b"b".to_vec()).await.unwrap();
+        });
+        assert_eq!(finished, Outcome::Finished(()));
+        world.crash_after(3, Crash::Power);
+        let crashed = world.run(|| async {
+            fs::rename(Path::new("/d/a"), Path::new("/d/gone-a")).await.unwrap();
+            fs::rename(Path::new("/d/b"), Path::new("/d/gone-b")).await.unwrap();
+            fs::metadata(Path::new("/d/gone-b")).await.map(drop)
+        });
+        assert!(matches!(crashed, Outcome::Crashed(Crash::Power)), "{crashed:?}");
+        let names: Vec<String> =
+            world.disk().files().iter().map(|(p, _)| p.display().to_string()).collect();
+        outcomes.insert(names.join(" "));
+    }
+    let expected = ["/d/a /d/b", "/d/a /d/gone-b", "/d/b /d/gone-a", "/d/gone-a /d/gone-b"];
+    assert!(outcomes.iter().eq(expected), "{outcomes:?}");
+}
+
+#[test]
+fn one_of_two_devices_is_full_and_media_rot() {
+    let mut world = World::new(1);
+    let outcome = world.run(|| async {
+        for dir in ["/a", "/b"] {
+            fs::create_dir_all(Path::new(dir)).await.unwrap();
+        }
+        with_faults(|faults| faults.disk.full.insert("/a".into()));
+        let full = fs::write_atomic(Path::new("/a/f"), vec![1; 100]).await.unwrap_err();
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+        assert_eq!(fs::space(Path::new("/a")).await.unwrap().available, 0);
+        assert!(fs::space(Path::new("/b")).await.unwrap().available > 0);
+        fs::write_atomic(Path::new("/b/f"), vec![1; 100]).await.unwrap();
+        with_faults(|faults| faults.disk.full.clear());
+        fs::write_atomic(Path::new("/a/f"), vec![1; 100]).await.unwrap();
+        // Every read now costs a bit, which stays flipped; some lie beyond the end of the file.
+        with_faults(|faults| faults.disk.rot_per_million = 1_000_000);
+        for _ in 0..200 {
+            fs::read(Path::new("/b/f")).await.unwrap();
+        }
+        with_faults(|faults| faults.disk.rot_per_million = 0);
+        let rotten = fs::read(Path::new("/b/f")).await.unwrap();
+        assert!(rotten != vec![1; 100] && rotten.len() == 100);
+        assert_eq!(fs::read(Path::new("/b/f")).await.unwrap(), rotten);
+    });
+    assert_eq!(outcome, Outcome::Finished(()));
+}
