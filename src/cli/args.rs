@@ -42,6 +42,9 @@ pub enum Command {
     /// Print records
     #[command(after_help = CONSUME_EXAMPLES)]
     Consume(ConsumeArgs),
+    /// Show what is in the files of a data directory, and check that it fits together
+    #[command(after_help = DUMP_EXAMPLES)]
+    Dump(DumpArgs),
     /// Print the version
     #[command(after_help = "Example:\n  corelane version")]
     Version,
@@ -335,6 +338,30 @@ pub struct ConsumeArgs {
     pub uncommitted: bool,
     #[command(flatten)]
     pub cluster: ClusterArgs,
+}
+
+const DUMP_EXAMPLES: &str = "Examples:\n  \
+    corelane dump /data/orders-0/00000000000000000000.log\n  \
+    corelane dump --records --json /data/__consumer_offsets-3\n  \
+    corelane dump --verify /data\n\n\
+    --verify tells notes (nothing is wrong), repairable things (the next start makes them good) and\n\
+    damage, each with file and byte; it ends with code 4 if there is more than notes.\n\
+    Files are only read. Beside a running broker the end of a file may be seen half written.";
+
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    /// Files, folders of partitions or data directories, of Corelane or Apache Kafka
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Keys, values and headers of every record too; of internal topics in words
+    #[arg(long, alias = "deep", conflicts_with = "verify")]
+    pub records: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Check instead of show
+    #[arg(long)]
+    pub verify: bool,
 }
 
 #[cfg(test)]

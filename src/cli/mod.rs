@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod consume;
+pub mod dump;
 pub mod position;
 pub mod produce;
 pub mod record_format;

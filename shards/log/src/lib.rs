@@ -21,6 +21,7 @@ mod files;
 mod graveyard;
 mod index;
 mod indexes;
+pub mod inspect;
 mod keeper;
 mod log;
 mod names;

@@ -116,6 +116,10 @@ pub struct ProducerView {
     pub epoch: i16,
     /// -1 if no batch of this epoch is known.
     pub last_sequence: i32,
+    /// Of its last batch; -1 if none of this epoch is known.
+    pub last_offset: i64,
+    /// Offsets of its last batch beyond the first.
+    pub last_offset_delta: i32,
     pub last_timestamp: i64,
     /// -1 if no transaction was ended yet.
     pub coordinator_epoch: i32,
@@ -161,14 +165,12 @@ impl ProducerStates {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = ProducerView> + '_ {
-        self.producers.iter().map(|(producer_id, producer)| ProducerView {
-            producer_id: *producer_id,
-            epoch: producer.epoch,
-            last_sequence: producer.last().map_or(NONE, |meta| meta.last_sequence),
-            last_timestamp: producer.last_timestamp,
-            coordinator_epoch: producer.coordinator_epoch,
-            open_since: producer.open_since,
-        })
+        self.producers.iter().map(|(producer_id, producer)| producer.view(*producer_id))
+    }
+
+    /// One producer, if it is known.
+    pub fn view(&self, producer_id: i64) -> Option<ProducerView> {
+        self.producers.get(&producer_id).map(|producer| producer.view(producer_id))
     }
 
     /// Whether a client's `batch` may be appended. Offsets of `batch` are not looked at.
@@ -321,6 +323,21 @@ impl Producer {
             last_timestamp: i64::from(NONE),
             coordinator_epoch: NONE,
             open_since: None,
+        }
+    }
+
+    fn view(&self, producer_id: i64) -> ProducerView {
+        let last = self.last();
+        let delta = |meta: &BatchMeta| meta.last_offset.saturating_sub(meta.base_offset);
+        ProducerView {
+            producer_id,
+            epoch: self.epoch,
+            last_sequence: last.map_or(NONE, |meta| meta.last_sequence),
+            last_offset: last.map_or(i64::from(NONE), |meta| meta.last_offset),
+            last_offset_delta: last.map_or(0, |meta| delta(meta) as i32),
+            last_timestamp: self.last_timestamp,
+            coordinator_epoch: self.coordinator_epoch,
+            open_since: self.open_since,
         }
     }
 

@@ -128,18 +128,18 @@ pub fn decode(bytes: &[u8], base: i64) -> Result<Vec<AbortedTxn>, TxnIndexDamage
 }
 
 /// Takes entries one by one and holds each against the one before it.
-struct Check {
+pub(crate) struct Check {
     base: i64,
     entries: usize,
     last: Option<AbortedTxn>,
 }
 
 impl Check {
-    fn of(base: i64) -> Check {
+    pub(crate) fn of(base: i64) -> Check {
         Check { base, entries: 0, last: None }
     }
 
-    fn entry(&mut self, bytes: &[u8]) -> Result<AbortedTxn, TxnIndexDamage> {
+    pub(crate) fn entry(&mut self, bytes: &[u8]) -> Result<AbortedTxn, TxnIndexDamage> {
         let place = self.entries;
         let Some((version, entry)) = AbortedTxn::decode(bytes) else {
             return Err(TxnIndexDamage::Size(bytes.len() as u64));

@@ -1,0 +1,265 @@
+//! Checking the folder of one partition: every segment in order, then the small files.
+//!
+//! One pass over the batches; what it learns of producers, transactions and epochs is what the
+//! snapshots, transaction indexes and checkpoints are held against.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use reactor::fs;
+use wire::Uuid;
+
+use super::replay::Replay;
+use super::segment::{self, SegmentContext};
+use super::{Batches, FileName, Findings, Severity, Step};
+use crate::checkpoints::{
+    LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS, decode_epochs,
+    decode_offsets, decode_partition_metadata, read_if_there,
+};
+use crate::epochs::LeaderEpochs;
+use crate::names::{FileKind, file_path};
+use crate::producer_state::ProducerStates;
+
+/// What the data folder's checkpoints say of a partition.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PartitionContext {
+    pub recovery_point: Option<i64>,
+}
+
+/// What a partition's folder holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PartitionSummary {
+    pub segments: usize,
+    pub batches: u64,
+    pub records: u64,
+    pub bytes: u64,
+    /// Offset of the first segment.
+    pub start: i64,
+    /// The offset behind the last batch that can be read.
+    pub end: i64,
+    pub topic_id: Option<Uuid>,
+}
+
+/// What the folder lists.
+#[derive(Default)]
+struct Listed {
+    segments: Vec<i64>,
+    snapshots: Vec<(i64, PathBuf)>,
+    /// Files that belong to a segment, by its base.
+    of_segments: Vec<(i64, PathBuf)>,
+}
+
+/// Walks a partition's folder and tells everything that does not fit.
+///
+/// # Errors
+/// The folder or a file of it could not be read.
+pub async fn verify_partition(
+    dir: &Path,
+    context: PartitionContext,
+    findings: &mut Findings<'_>,
+) -> io::Result<PartitionSummary> {
+    let listed = list(dir, findings).await?;
+    let topic_id = topic_id(dir, findings).await?;
+    let epochs = epochs(dir, findings).await?;
+    let own_point = own_offset(dir, RECOVERY_POINTS, findings).await?;
+    let own_start = own_offset(dir, LOG_START_OFFSETS, findings).await?;
+    let first_base = listed.segments.first().copied().unwrap_or(0);
+    let (producers, from_snapshot) = producers_at(dir, first_base).await?;
+    let mut replay = Replay {
+        producers,
+        complete: from_snapshot || first_base == 0,
+        holes: false,
+        next: None,
+        first_base,
+        last_epoch: -1,
+        epochs: LeaderEpochs::from_entries(epochs.iter().map(|(_, entry)| *entry)),
+        unknown_epoch_told: false,
+        snapshots: listed.snapshots,
+    };
+    let mut summary = PartitionSummary { topic_id, ..PartitionSummary::default() };
+    let recovery_point = context.recovery_point.unwrap_or(0).max(own_point.unwrap_or(0));
+    for (i, base) in listed.segments.iter().enumerate() {
+        let segment = SegmentContext {
+            dir,
+            base: *base,
+            next_base: listed.segments.get(i + 1).copied(),
+            recovery_point,
+            aborted_saved_to: own_point.unwrap_or(i64::MAX),
+        };
+        let counted = segment::verify(&segment, &mut replay, findings).await?;
+        summary.segments += 1;
+        summary.batches += counted.batches;
+        summary.records += counted.records;
+        summary.bytes += counted.bytes;
+        // A segment without batches still says where the log goes on.
+        replay.next = Some(replay.next.unwrap_or(*base).max(*base));
+    }
+    summary.start = first_base;
+    summary.end = replay.next.unwrap_or(0);
+    segment::pass_snapshots(&mut replay, summary.end, findings).await?;
+    let end = summary.end;
+    for (at, path) in &replay.snapshots {
+        let text = format!("it is of offset {at}, but the log ends at {end}");
+        findings.tell(Severity::Repairable, path, None, text);
+    }
+    for (position, entry) in epochs.iter().filter(|(_, entry)| entry.start_offset > end) {
+        let text = format!(
+            "epoch {} starts at {}, but the log ends at {end}",
+            entry.epoch, entry.start_offset
+        );
+        let path = dir.join(LEADER_EPOCHS);
+        findings.tell(Severity::Repairable, &path, Some(*position), text);
+    }
+    for (file, offset) in [(RECOVERY_POINTS, own_point), (LOG_START_OFFSETS, own_start)] {
+        if let Some(offset) = offset.filter(|offset| *offset > end) {
+            let text = format!("offset {offset} lies beyond the end of the log at {end}");
+            findings.tell(Severity::Damage, &dir.join(file), None, text);
+        }
+    }
+    for (base, path) in listed.of_segments {
+        if !listed.segments.contains(&base) {
+            findings.tell(Severity::Note, &path, None, "it belongs to no segment");
+        }
+    }
+    Ok(summary)
+}
+
+async fn list(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Listed> {
+    let mut listed = Listed::default();
+    for entry in fs::read_dir(dir).await? {
+        let path = dir.join(&entry.name);
+        match FileName::of(&entry.name) {
+            _ if entry.is_dir => {
+                findings.tell(Severity::Note, &path, None, "a folder within a partition");
+            }
+            FileName::Segment(base) => listed.segments.push(base),
+            FileName::Snapshot(at) => listed.snapshots.push((at, path)),
+            FileName::OffsetIndex(base) | FileName::TimeIndex(base) | FileName::TxnIndex(base) => {
+                listed.of_segments.push((base, path));
+            }
+            FileName::Leftover => {
+                let text = "a leftover that the next opening removes or finishes";
+                findings.tell(Severity::Note, &path, None, text);
+            }
+            FileName::Other if is_known(&entry.name) => {}
+            FileName::Other => {
+                findings.tell(Severity::Note, &path, None, "not a file of a partition");
+            }
+        }
+    }
+    listed.segments.sort_unstable();
+    listed.snapshots.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(listed)
+}
+
+fn is_known(name: &str) -> bool {
+    [LEADER_EPOCHS, PARTITION_METADATA, RECOVERY_POINTS, LOG_START_OFFSETS, "quorum-state"]
+        .contains(&name)
+        || name.ends_with(".checkpoint")
+}
+
+async fn topic_id(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Option<Uuid>> {
+    let path = dir.join(PARTITION_METADATA);
+    let Some(bytes) = read_if_there(&path).await? else { return Ok(None) };
+    match decode_partition_metadata(&bytes) {
+        Ok(id) => Ok(Some(id)),
+        Err(damage) => {
+            findings.tell(Severity::Damage, &path, Some(0), damage.to_string());
+            Ok(None)
+        }
+    }
+}
+
+type EpochLine = (u64, crate::epochs::EpochStart);
+
+/// The entries, each with the position of its line.
+async fn epochs(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Vec<EpochLine>> {
+    let path = dir.join(LEADER_EPOCHS);
+    let Some(bytes) = read_if_there(&path).await? else { return Ok(Vec::new()) };
+    let entries = match decode_epochs(&bytes) {
+        Ok(entries) => entries,
+        Err(damage) => {
+            findings.tell(Severity::Repairable, &path, Some(0), damage.to_string());
+            return Ok(Vec::new());
+        }
+    };
+    let mut lines = Vec::with_capacity(entries.len());
+    // Two lines lead.
+    let mut starts = line_starts(&bytes).skip(2);
+    let mut last: Option<crate::epochs::EpochStart> = None;
+    for entry in entries {
+        let position = starts.next().unwrap_or(0);
+        let grows = last
+            .is_none_or(|last| entry.epoch > last.epoch && entry.start_offset > last.start_offset);
+        if !grows || entry.epoch < 0 || entry.start_offset < 0 {
+            let text = format!("epoch {} from {} does not grow", entry.epoch, entry.start_offset);
+            findings.tell(Severity::Damage, &path, Some(position), text);
+        }
+        last = Some(entry);
+        lines.push((position, entry));
+    }
+    Ok(lines)
+}
+
+fn line_starts(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    let after = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    std::iter::once(0).chain(after.map(|(at, _)| at as u64 + 1))
+}
+
+/// The offset of one of the partition's own checkpoints.
+async fn own_offset(
+    dir: &Path,
+    file: &str,
+    findings: &mut Findings<'_>,
+) -> io::Result<Option<i64>> {
+    let path = dir.join(file);
+    let Some(bytes) = read_if_there(&path).await? else { return Ok(None) };
+    match decode_offsets(&bytes) {
+        Ok(lines) => Ok(lines.first().map(|line| line.offset)),
+        Err(damage) => {
+            findings.tell(Severity::Repairable, &path, Some(0), damage.to_string());
+            Ok(None)
+        }
+    }
+}
+
+/// Producers as of the first segment, if a snapshot says; and whether one does.
+async fn producers_at(dir: &Path, base: i64) -> io::Result<(ProducerStates, bool)> {
+    let bytes = read_if_there(&file_path(dir, FileKind::Snapshot, base)).await?;
+    match bytes.as_deref().map(ProducerStates::decode) {
+        Some(Ok(producers)) => Ok((producers, true)),
+        _ => Ok((ProducerStates::default(), false)),
+    }
+}
+
+/// Walks a file of metadata records (a snapshot of the metadata log, or what a format wrote).
+pub async fn verify_metadata_snapshot(path: &Path, findings: &mut Findings<'_>) -> io::Result<()> {
+    let mut batches = Batches::open(path).await?;
+    let mut next = None;
+    loop {
+        match batches.next().await? {
+            Step::Batch(batch) => {
+                let position = Some(u64::from(batch.position));
+                if !batch.valid {
+                    let text = "the checksum of a batch is wrong";
+                    findings.tell(Severity::Damage, path, position, text);
+                }
+                if next.is_some_and(|next| batch.header.base_offset < next) {
+                    let text = format!("offset {} does not grow", batch.header.base_offset);
+                    findings.tell(Severity::Damage, path, position, text);
+                }
+                next = Some(batch.header.next_offset());
+            }
+            Step::End => return Ok(()),
+            Step::Zeros { .. } => {
+                let text = "zeros where a batch should be";
+                findings.tell(Severity::Damage, path, Some(batches.position()), text);
+                return Ok(());
+            }
+            Step::Damage(problem) => {
+                findings.tell(Severity::Damage, path, Some(batches.position()), problem);
+                return Ok(());
+            }
+        }
+    }
+}

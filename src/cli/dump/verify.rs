@@ -1,0 +1,329 @@
+//! `corelane dump --verify`: whether the files of a data directory, of a partition or one file fit
+//! together; also what `import` asks before it takes anything over.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use log::checkpoints::{self, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets};
+use log::inspect::{
+    FileName, Finding, Findings, PartitionContext, PartitionSummary, Severity,
+    verify_metadata_snapshot, verify_partition,
+};
+use reactor::fs;
+use wire::Uuid;
+
+use super::line::Line;
+use super::small::is_offset_checkpoint;
+use super::{Output, in_use, list, unreadable};
+use crate::error::{Error, Result};
+use crate::process::meta_properties::{FILE_NAME, MetaProperties};
+
+const CLEANER_POINTS: &str = "cleaner-offset-checkpoint";
+/// Text files of a data directory that are larger are not read.
+const CHECKPOINT_BYTES_MAX: u64 = 256 << 20;
+
+pub async fn run(paths: &[PathBuf], output: &mut Output) -> Result<()> {
+    let mut problems = 0;
+    for path in paths {
+        let kind = fs::metadata(path).await.map_err(|error| unreadable(path, &error))?;
+        problems += match (kind.is_dir, is_partition(path).await?) {
+            (true, true) => one_partition(path, None, output).await?,
+            (true, false) => data_dir(path, output).await?,
+            (false, _) => one_file(path, output).await?,
+        };
+    }
+    if problems > 0 {
+        return Err(Error::data_dir(format!("{problems} problems found"), ""));
+    }
+    Ok(())
+}
+
+/// A folder with a segment, or that is named as a partition.
+async fn is_partition(path: &Path) -> Result<bool> {
+    if !fs::metadata(path).await.map_err(|error| unreadable(path, &error))?.is_dir {
+        return Ok(false);
+    }
+    let entries = list(path).await?;
+    let whole = entries.iter().any(|entry| entry.name == FILE_NAME);
+    let segment = |name: &str| matches!(FileName::of(name), FileName::Segment(_));
+    let named = path.file_name().and_then(|name| name.to_str());
+    Ok(!whole
+        && (entries.iter().any(|entry| segment(&entry.name))
+            || named.and_then(log::parse_partition_dir_name).is_some()))
+}
+
+/// Prints findings; gives how many are worse than a note.
+async fn tell(findings: &[Finding], output: &mut Output) -> Result<u64> {
+    let mut problems = 0;
+    for finding in findings {
+        output.line(&finding_line(finding)).await?;
+        problems += u64::from(finding.severity > Severity::Note);
+    }
+    Ok(problems)
+}
+
+fn finding_line(finding: &Finding) -> Line {
+    let severity = match finding.severity {
+        Severity::Note => "note",
+        Severity::Repairable => "repairable",
+        Severity::Damage => "damage",
+    };
+    let at = finding.position.map_or(String::new(), |position| format!(" at {position}"));
+    let title = format!("{severity}: {}{at}: {}", finding.file.display(), finding.text);
+    let mut line = Line::titled("finding", title);
+    line.text("severity", severity)
+        .text("file", finding.file.display())
+        .maybe("position", finding.position.and_then(|p| i64::try_from(p).ok()))
+        .text("text", &finding.text);
+    line
+}
+
+/// Verifies a partition and gives what was found, the worst first to last as met.
+pub async fn partition(
+    dir: &Path,
+    recovery_point: Option<i64>,
+) -> Result<(PartitionSummary, Vec<Finding>)> {
+    let recovery_point = match recovery_point {
+        Some(point) => Some(point),
+        None => point_beside(dir).await,
+    };
+    let mut found = Vec::new();
+    let mut sink = |finding| found.push(finding);
+    let mut findings = Findings::new(&mut sink);
+    let context = PartitionContext { recovery_point };
+    let verified = verify_partition(dir, context, &mut findings).await;
+    let mut summary = verified.map_err(|error| unreadable(dir, &error))?;
+    for entry in list(dir).await? {
+        if entry.name.ends_with(".checkpoint") {
+            let path = dir.join(&entry.name);
+            let verified = verify_metadata_snapshot(&path, &mut findings).await;
+            verified.map_err(|error| unreadable(&path, &error))?;
+        }
+    }
+    if summary.segments == 0 {
+        summary.end = 0;
+    }
+    Ok((summary, found))
+}
+
+/// The recovery point that the data directory around a partition has for it.
+async fn point_beside(dir: &Path) -> Option<i64> {
+    let name = dir.file_name()?.to_str()?;
+    let (topic, number) = log::parse_partition_dir_name(name)?;
+    let lines = checkpoints::read_offsets(dir.parent()?, RECOVERY_POINTS).await.ok()?;
+    lines.iter().find(|l| l.topic == topic && l.partition == number).map(|l| l.offset)
+}
+
+async fn one_partition(dir: &Path, point: Option<i64>, output: &mut Output) -> Result<u64> {
+    let (summary, found) = partition(dir, point).await?;
+    let problems = tell(&found, output).await?;
+    output.line(&summary_line(dir, &summary, problems)).await?;
+    Ok(problems)
+}
+
+fn summary_line(dir: &Path, summary: &PartitionSummary, problems: u64) -> Line {
+    let PartitionSummary { segments, batches, records, bytes, start, end, .. } = summary;
+    let state = if problems == 0 { "ok" } else { "bad" };
+    let title = format!(
+        "{state}: {}: {segments} segments, offsets {start} to {end}, {batches} batches, \
+         {records} records, {bytes} bytes",
+        dir.display()
+    );
+    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let mut line = Line::titled("partition", title);
+    line.text("folder", dir.display())
+        .number("problems", number(problems))
+        .number("segments", number(*segments as u64))
+        .number("startOffset", *start)
+        .number("endOffset", *end)
+        .number("batches", number(*batches))
+        .number("records", number(*records))
+        .number("bytes", number(*bytes));
+    line
+}
+
+/// One file is held against the partition it is in; only what is wrong with itself is told.
+async fn one_file(path: &Path, output: &mut Output) -> Result<u64> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(0),
+    };
+    let found = if FileName::of(name) == FileName::Other && !is_partition(parent).await? {
+        top_file(path, name).await?.1
+    } else {
+        let (_, found) = partition(parent, None).await?;
+        let of_file = |finding: &Finding| finding.file.file_name() == path.file_name();
+        found.into_iter().filter(of_file).collect()
+    };
+    tell(&found, output).await
+}
+
+type Lines = Vec<(u64, checkpoints::PartitionOffset)>;
+
+/// A file at the top of a data directory. Of a checkpoint also its lines and where they are.
+async fn top_file(path: &Path, name: &str) -> Result<(Lines, Vec<Finding>)> {
+    let mut found = Vec::new();
+    let mut sink = |finding| found.push(finding);
+    let mut findings = Findings::new(&mut sink);
+    let mut lines = Vec::new();
+    let known = name == FILE_NAME || is_offset_checkpoint(name);
+    if name.ends_with(".checkpoint") {
+        let verified = verify_metadata_snapshot(path, &mut findings).await;
+        verified.map_err(|error| unreadable(path, &error))?;
+    } else if known {
+        let size = fs::metadata(path).await.map_err(|error| unreadable(path, &error))?.size;
+        if size > CHECKPOINT_BYTES_MAX {
+            findings.tell(Severity::Damage, path, None, "it is too large to be what it is named");
+            return Ok((lines, found));
+        }
+        let bytes = fs::read(path).await.map_err(|error| unreadable(path, &error))?;
+        if name == FILE_NAME {
+            if let Err(error) = MetaProperties::parse(&bytes) {
+                findings.tell(Severity::Damage, path, Some(0), error.to_string());
+            }
+        } else {
+            match decode_offsets(&bytes) {
+                Ok(entries) => lines = with_positions(&bytes, entries),
+                Err(error) => {
+                    findings.tell(Severity::Repairable, path, Some(0), error.to_string());
+                }
+            }
+        }
+    } else if !HARMLESS.contains(&name) {
+        findings.tell(Severity::Note, path, None, "not a file of a data directory");
+    }
+    Ok((lines, found))
+}
+
+/// Other files that belong at the top of a data directory.
+const HARMLESS: [&str; 4] = [".lock", checkpoints::CLEAN_SHUTDOWN, "lost+found", "reserve"];
+
+fn with_positions(bytes: &[u8], entries: Vec<checkpoints::PartitionOffset>) -> Lines {
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    // Two lines lead.
+    let starts = ends.map(|(at, _)| at as u64 + 1).skip(1);
+    starts.zip(entries).collect()
+}
+
+/// What a walk through a data directory gathers.
+#[derive(Default)]
+struct Walk {
+    ends: HashMap<(String, i32), i64>,
+    topic_ids: HashMap<String, (Uuid, PathBuf)>,
+    problems: u64,
+    partitions: u64,
+}
+
+async fn data_dir(dir: &Path, output: &mut Output) -> Result<u64> {
+    let mut walk = Walk::default();
+    let mut checkpoint_lines: Vec<(PathBuf, Lines)> = Vec::new();
+    let mut folders = Vec::new();
+    for entry in list(dir).await? {
+        let path = dir.join(&entry.name);
+        if entry.is_dir {
+            folders.push(entry.name);
+            continue;
+        }
+        let (lines, found) = top_file(&path, &entry.name).await?;
+        walk.problems += tell(&found, output).await?;
+        if !lines.is_empty() {
+            checkpoint_lines.push((path, lines));
+        }
+    }
+    let points: HashMap<(String, i32), i64> = checkpoint_lines
+        .iter()
+        .filter(|(path, _)| path.ends_with(RECOVERY_POINTS))
+        .flat_map(|(_, lines)| lines)
+        .map(|(_, line)| ((line.topic.clone(), line.partition), line.offset))
+        .collect();
+    for name in folders {
+        folder(dir, &name, &points, &mut walk, output).await?;
+    }
+    let running = in_use(dir).is_some();
+    let found = check_lines(&checkpoint_lines, &walk.ends, running);
+    walk.problems += tell(&found, output).await?;
+    let title =
+        format!("{}: {} partitions, {} problems", dir.display(), walk.partitions, walk.problems);
+    let mut line = Line::titled("data-dir", title);
+    line.text("folder", dir.display())
+        .number("partitions", i64::try_from(walk.partitions).unwrap_or(i64::MAX))
+        .number("problems", i64::try_from(walk.problems).unwrap_or(i64::MAX));
+    output.line(&line).await?;
+    Ok(walk.problems)
+}
+
+async fn folder(
+    dir: &Path,
+    name: &str,
+    points: &HashMap<(String, i32), i64>,
+    walk: &mut Walk,
+    output: &mut Output,
+) -> Result<()> {
+    let path = dir.join(name);
+    let Some(key) = log::parse_partition_dir_name(name) else {
+        let text = match name {
+            name if name.ends_with("-delete") => "a deleted partition that is not removed yet",
+            name if name.ends_with("-stray") => "a partition that was set aside",
+            name if name.ends_with("-future") => "a partition on its way to this directory",
+            "lost+found" => return Ok(()),
+            _ => "not a folder of a partition",
+        };
+        let finding =
+            Finding { severity: Severity::Note, file: path, position: None, text: text.to_owned() };
+        tell(&[finding], output).await?;
+        return Ok(());
+    };
+    let (summary, mut found) = partition(&path, points.get(&key).copied()).await?;
+    if let Some(id) = summary.topic_id {
+        let (first, of) = walk.topic_ids.entry(key.0.clone()).or_insert_with(|| (id, path.clone()));
+        if *first != id {
+            found.push(Finding {
+                severity: Severity::Damage,
+                file: path.join(checkpoints::PARTITION_METADATA),
+                position: None,
+                text: format!("topic id {id}, but {} has {first}", of.display()),
+            });
+        }
+    }
+    let problems = tell(&found, output).await?;
+    output.line(&summary_line(&path, &summary, problems)).await?;
+    walk.problems += problems;
+    walk.partitions += 1;
+    walk.ends.insert(key, summary.end);
+    Ok(())
+}
+
+/// Lines of checkpoints against the ends of the logs.
+fn check_lines(
+    files: &[(PathBuf, Lines)],
+    ends: &HashMap<(String, i32), i64>,
+    running: bool,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (path, lines) in files {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let bounded =
+            [RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_POINTS].contains(&name);
+        for (position, line) in lines {
+            let who = format!("{}-{}", line.topic, line.partition);
+            let (severity, text) = match ends.get(&(line.topic.clone(), line.partition)) {
+                None => (Severity::Note, format!("there is no {who}")),
+                Some(end) if line.offset > *end && bounded => {
+                    let severity = if running { Severity::Note } else { Severity::Damage };
+                    (
+                        severity,
+                        format!("offset {} of {who} lies beyond its end at {end}", line.offset),
+                    )
+                }
+                Some(_) if line.offset < 0 => {
+                    (Severity::Damage, format!("offset {} of {who} is negative", line.offset))
+                }
+                Some(_) => continue,
+            };
+            found.push(Finding { severity, file: path.clone(), position: Some(*position), text });
+        }
+    }
+    found
+}
