@@ -183,7 +183,8 @@ async fn top_file(path: &Path, name: &str) -> Result<(Lines, Vec<Finding>)> {
             if let Err(error) = MetaProperties::parse(&bytes) {
                 findings.tell(Severity::Damage, path, Some(0), error.to_string());
             }
-        } else {
+        } else if !bytes.is_empty() {
+            // Kafka makes an empty file before it has lines.
             match decode_offsets(&bytes) {
                 Ok(entries) => lines = with_positions(&bytes, entries),
                 Err(error) => {

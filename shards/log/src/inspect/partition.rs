@@ -175,7 +175,8 @@ type EpochLine = (u64, crate::epochs::EpochStart);
 /// The entries, each with the position of its line.
 async fn epochs(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Vec<EpochLine>> {
     let path = dir.join(LEADER_EPOCHS);
-    let Some(bytes) = read_if_there(&path).await? else { return Ok(Vec::new()) };
+    let read = read_if_there(&path).await?.filter(|bytes| !bytes.is_empty());
+    let Some(bytes) = read else { return Ok(Vec::new()) };
     let entries = match decode_epochs(&bytes) {
         Ok(entries) => entries,
         Err(damage) => {
@@ -213,7 +214,8 @@ async fn own_offset(
     findings: &mut Findings<'_>,
 ) -> io::Result<Option<i64>> {
     let path = dir.join(file);
-    let Some(bytes) = read_if_there(&path).await? else { return Ok(None) };
+    let read = read_if_there(&path).await?.filter(|bytes| !bytes.is_empty());
+    let Some(bytes) = read else { return Ok(None) };
     match decode_offsets(&bytes) {
         Ok(lines) => Ok(lines.first().map(|line| line.offset)),
         Err(damage) => {

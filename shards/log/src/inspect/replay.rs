@@ -42,7 +42,7 @@ impl Replay {
     /// Says what of a snapshot contradicts the batches below it.
     pub(crate) fn compare(&self, at: i64, snapshot: &ProducerStates) -> Vec<String> {
         // What compaction removed is not there to be held against.
-        if self.holes || self.next.is_some_and(|next| next != at) {
+        if self.holes || !self.complete || self.next.is_some_and(|next| next != at) {
             return Vec::new();
         }
         let mut problems = Vec::new();
@@ -55,9 +55,8 @@ impl Replay {
                     words(&theirs),
                     words(&ours)
                 )),
-                None if self.complete => problems
+                None => problems
                     .push(format!("producer {} wrote no batch below {at}", theirs.producer_id)),
-                None => {}
             }
         }
         problems
