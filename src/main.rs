@@ -40,6 +40,7 @@ fn run(command: Command) -> Result<()> {
         Command::Topic(command) => on_a_ring(|| cli::topic::run(command)),
         Command::Produce(args) => on_a_ring(|| cli::produce::run(args)),
         Command::Consume(args) => on_a_ring(|| cli::consume::run(args)),
+        Command::Import(args) => on_a_ring(|| cli::import::run(args)),
         Command::Dump(args) => on_a_ring(|| cli::dump::run(args)),
         Command::Version => {
             say(&format!("corelane {}\n", env!("CARGO_PKG_VERSION")));

@@ -42,6 +42,9 @@ pub enum Command {
     /// Print records
     #[command(after_help = CONSUME_EXAMPLES)]
     Consume(ConsumeArgs),
+    /// Take over topics that Apache Kafka or another Corelane wrote; while the broker is stopped
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(ImportArgs),
     /// Show what is in the files of a data directory, and check that it fits together
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(DumpArgs),
@@ -338,6 +341,34 @@ pub struct ConsumeArgs {
     pub uncommitted: bool,
     #[command(flatten)]
     pub cluster: ClusterArgs,
+}
+
+const IMPORT_EXAMPLES: &str = "Examples:\n  \
+    corelane import --data-dir /data /kafka/orders-0 /kafka/orders-1\n  \
+    corelane import --data-dir /data --move --config cleanup.policy=compact /kafka/users-0\n  \
+    corelane import --data-dir /data\n\n\
+    Every partition of a topic is named, 0 first. Topic id, offsets, timestamps, epochs and aborted\n\
+    transactions stay as they are; the settings of the topics are those of --config, since the\n\
+    folders do not hold them. Everything is checked before anything is changed; an import that was\n\
+    cut off is taken back, or finished, by the next one, also by one without folders.";
+
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The data directories of the broker that gets the topics; all of them
+    #[arg(long, required = true, value_name = "DIR")]
+    pub data_dir: Vec<PathBuf>,
+    /// Folders of partitions, of a broker that does not run
+    #[arg(value_name = "FOLDER")]
+    pub folders: Vec<PathBuf>,
+    /// A setting of the new topics; repeat it for several
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub config: Vec<String>,
+    /// Leave the folders where they are, and copy them (the default)
+    #[arg(long, conflicts_with = "move_")]
+    pub copy: bool,
+    /// Take the folders away from where they are
+    #[arg(long = "move")]
+    pub move_: bool,
 }
 
 const DUMP_EXAMPLES: &str = "Examples:\n  \

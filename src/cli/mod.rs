@@ -3,6 +3,7 @@
 pub mod args;
 pub mod consume;
 pub mod dump;
+pub mod import;
 pub mod position;
 pub mod produce;
 pub mod record_format;

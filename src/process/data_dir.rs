@@ -225,7 +225,7 @@ fn decide(
 
 /// A random UUID (version 4) as Kafka writes it. Kafka avoids a leading hyphen, which command lines
 /// take for a flag.
-fn random_id() -> String {
+pub fn random_id() -> String {
     loop {
         let mut bytes = [0; 16];
         reactor::fill_random(&mut bytes);

@@ -1,6 +1,7 @@
 //! The process around the shards: data directories, start, watch, stop.
 
-mod data_dir;
+pub mod data_dir;
+pub mod import_journal;
 pub mod meta_properties;
 mod report;
 pub mod serve;

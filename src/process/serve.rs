@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use hardware::{Check, Preflight, Resource, Status};
 
 use super::data_dir::DataDirs;
+use super::import_journal;
 use super::report::{ShardLine, banner, check_list};
 use super::shards::{self, Plan};
 use super::{AFTERLIFE, AFTERLIFE_PAUSE};
@@ -59,6 +60,7 @@ async fn serve(args: ServeArgs) -> Result<()> {
         return Err(first_failure(&checks));
     }
     let dirs = DataDirs::open(&settings.data_dirs, settings.broker_id).await?;
+    import_journal::refuse_pending(&settings.data_dirs).await?;
     let resolved = settings.settle(dirs.broker_id)?;
     for check in checks.iter().filter(|check| check.status == Status::Warn) {
         warn(line(check));

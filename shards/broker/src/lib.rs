@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod adopt;
 mod api;
 mod background;
 mod boot;

@@ -6,7 +6,7 @@ use log::checkpoints::{
     self, LEADER_EPOCHS, PARTITION_METADATA, decode_epochs, decode_offsets,
     decode_partition_metadata,
 };
-use log::inspect::{Entries, offset_entry, time_entry};
+use log::inspect::{Entries, OWN_CHECKPOINT, describe_checkpoint, offset_entry, time_entry};
 use log::producer_state::ProducerStates;
 use log::txn_index;
 use reactor::fs;
@@ -146,6 +146,30 @@ pub(super) async fn text_file(path: &Path, name: &str, output: &mut Output) -> R
             }
             Err(problem) => output.line(&damage(problem)).await?,
         },
+        OWN_CHECKPOINT => {
+            let line = match describe_checkpoint(&bytes) {
+                Ok(own) => {
+                    let epochs: Vec<String> = own
+                        .epochs
+                        .iter()
+                        .map(|epoch| format!("{} from {}", epoch.epoch, epoch.start_offset))
+                        .collect();
+                    let mut line = Line::new("partition-checkpoint");
+                    line.text("topicId", own.topic_id)
+                        .number("logStartOffset", own.log_start)
+                        .number("recoveryPoint", own.recovery_point)
+                        .number("segment", own.segment)
+                        .number("position", own.position)
+                        .number("newestTimestamp", own.newest_timestamp)
+                        .number("indexEntries", position(own.index_entries as u64))
+                        .number("timeIndexEntries", position(own.time_index_entries as u64))
+                        .text("epochs", epochs.join(", "));
+                    line
+                }
+                Err(problem) => damage(problem),
+            };
+            output.line(&line).await?;
+        }
         PARTITION_METADATA => {
             let line = match decode_partition_metadata(&bytes) {
                 Ok(topic_id) => {

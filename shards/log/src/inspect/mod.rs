@@ -17,7 +17,8 @@ use reactor::{AlignedBuf, File, OpenOptions};
 use wire::records::BatchHeader;
 
 pub use partition::{
-    PartitionContext, PartitionSummary, verify_metadata_snapshot, verify_partition,
+    CheckpointView, PartitionContext, PartitionSummary, describe_checkpoint,
+    verify_metadata_snapshot, verify_partition,
 };
 
 use crate::names;
@@ -56,6 +57,9 @@ impl FileName {
         }
     }
 }
+
+/// The name of our own checkpoint in a partition's folder.
+pub const OWN_CHECKPOINT: &str = crate::checkpoint::FILE;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,6 +12,7 @@ use wire::Uuid;
 use super::replay::Replay;
 use super::segment::{self, SegmentContext};
 use super::{Batches, FileName, Findings, Severity, Step};
+use crate::checkpoint::{self, Checkpoint};
 use crate::checkpoints::{
     LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS, decode_epochs,
     decode_offsets, decode_partition_metadata, read_if_there,
@@ -37,6 +38,10 @@ pub struct PartitionSummary {
     pub start: i64,
     /// The offset behind the last batch that can be read.
     pub end: i64,
+    /// Nothing below may be read, by the partition's own checkpoints.
+    pub log_start: i64,
+    /// The latest leader epoch of its batches, -1 for none.
+    pub leader_epoch: i32,
     pub topic_id: Option<Uuid>,
 }
 
@@ -63,6 +68,9 @@ pub async fn verify_partition(
     let epochs = epochs(dir, findings).await?;
     let own_point = own_offset(dir, RECOVERY_POINTS, findings).await?;
     let own_start = own_offset(dir, LOG_START_OFFSETS, findings).await?;
+    let own = own_checkpoint(dir, topic_id, findings).await?;
+    let own_point = own_point.max(own.as_ref().map(|own| own.recovery_point));
+    let own_start = own_start.max(own.as_ref().map(|own| own.log_start));
     let first_base = listed.segments.first().copied().unwrap_or(0);
     let (producers, from_snapshot) = producers_at(dir, first_base).await?;
     let mut replay = Replay {
@@ -95,6 +103,8 @@ pub async fn verify_partition(
         replay.next = Some(replay.next.unwrap_or(*base).max(*base));
     }
     summary.start = first_base;
+    summary.leader_epoch = replay.last_epoch;
+    summary.log_start = own_start.unwrap_or(0).max(first_base);
     summary.end = replay.next.unwrap_or(0);
     segment::pass_snapshots(&mut replay, summary.end, findings).await?;
     let end = summary.end;
@@ -110,7 +120,8 @@ pub async fn verify_partition(
         let path = dir.join(LEADER_EPOCHS);
         findings.tell(Severity::Repairable, &path, Some(*position), text);
     }
-    for (file, offset) in [(RECOVERY_POINTS, own_point), (LOG_START_OFFSETS, own_start)] {
+    let own_file = if own.is_some() { checkpoint::FILE } else { RECOVERY_POINTS };
+    for (file, offset) in [(own_file, own_point), (LOG_START_OFFSETS, own_start)] {
         if let Some(offset) = offset.filter(|offset| *offset > end) {
             let text = format!("offset {offset} lies beyond the end of the log at {end}");
             findings.tell(Severity::Damage, &dir.join(file), None, text);
@@ -153,8 +164,9 @@ async fn list(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Listed> {
 }
 
 fn is_known(name: &str) -> bool {
-    [LEADER_EPOCHS, PARTITION_METADATA, RECOVERY_POINTS, LOG_START_OFFSETS, "quorum-state"]
-        .contains(&name)
+    let files = [checkpoint::FILE, LEADER_EPOCHS, PARTITION_METADATA];
+    files.contains(&name)
+        || [RECOVERY_POINTS, LOG_START_OFFSETS, "quorum-state"].contains(&name)
         || name.ends_with(".checkpoint")
 }
 
@@ -223,6 +235,64 @@ async fn own_offset(
             Ok(None)
         }
     }
+}
+
+/// Our own checkpoint of a partition, if there is one that can be read.
+async fn own_checkpoint(
+    dir: &Path,
+    topic_id: Option<Uuid>,
+    findings: &mut Findings<'_>,
+) -> io::Result<Option<Checkpoint>> {
+    let path = dir.join(checkpoint::FILE);
+    let Some(bytes) = read_if_there(&path).await? else { return Ok(None) };
+    match Checkpoint::decode(&bytes) {
+        Ok(own) => {
+            if topic_id.is_some_and(|id| id != own.topic_id && !own.topic_id.is_zero()) {
+                let text = format!("it is of topic {}, the partition is not", own.topic_id);
+                findings.tell(Severity::Damage, &path, None, text);
+            }
+            Ok(Some(own))
+        }
+        Err(damage) => {
+            findings.tell(Severity::Repairable, &path, Some(0), damage.to_string());
+            Ok(None)
+        }
+    }
+}
+
+/// What `corelane.checkpoint` says, in names and numbers.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn describe_checkpoint(bytes: &[u8]) -> Result<CheckpointView, String> {
+    let own = Checkpoint::decode(bytes).map_err(|damage| damage.to_string())?;
+    Ok(CheckpointView {
+        topic_id: own.topic_id,
+        log_start: own.log_start,
+        recovery_point: own.recovery_point,
+        segment: own.end.base,
+        position: own.end.position,
+        newest_timestamp: own.end.newest.timestamp,
+        index_entries: own.end.entries.offsets,
+        time_index_entries: own.end.entries.times,
+        epochs: own.epochs,
+    })
+}
+
+/// The fields of `corelane.checkpoint` that say something to a reader.
+#[derive(Clone, Debug)]
+pub struct CheckpointView {
+    pub topic_id: Uuid,
+    pub log_start: i64,
+    pub recovery_point: i64,
+    /// Base offset of the last segment.
+    pub segment: i64,
+    /// Where the recovery point lies in it.
+    pub position: u32,
+    pub newest_timestamp: i64,
+    pub index_entries: usize,
+    pub time_index_entries: usize,
+    pub epochs: Vec<crate::epochs::EpochStart>,
 }
 
 /// Producers as of the first segment, if a snapshot says; and whether one does.

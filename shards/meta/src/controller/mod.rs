@@ -25,7 +25,7 @@ pub use names::{
 };
 pub use partitions::{CreatePartitions, assign_directory};
 pub use producer_ids::{PRODUCER_ID_BLOCK_LEN, ProducerIdBlock};
-pub use topics::{CreateTopic, CreatedTopic, DeleteTopic, DeletedTopic};
+pub use topics::{AdoptTopic, CreateTopic, CreatedTopic, DeleteTopic, DeletedTopic};
 
 use crate::config::{BrokerConfig, Layers, StaticConfig};
 use crate::image::Image;

@@ -65,6 +65,18 @@ pub struct DeletedTopic {
     pub id: Uuid,
 }
 
+/// A topic whose records are there already: brought in from another cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdoptTopic {
+    pub name: String,
+    /// Zero: it gets a new one.
+    pub id: Uuid,
+    /// Of each partition in order: the node that holds it, and the epoch it begins to lead under,
+    /// later than all that its records were written under.
+    pub partitions: Vec<(NodeId, i32)>,
+    pub configs: Vec<(String, Option<String>)>,
+}
+
 /// A topic's layout and settings after all checks.
 struct Plan {
     partitions: Vec<Replicas>,
@@ -119,6 +131,43 @@ impl Controller<'_> {
             outcome.push((name.to_string(), created));
         }
         Decision { records, outcome }
+    }
+
+    /// Makes a topic of partitions that are there. The nodes need not be alive: they lead once their
+    /// broker starts.
+    pub fn adopt_topic(
+        &self,
+        topic: &AdoptTopic,
+        entropy: Entropy<'_>,
+    ) -> Outcome<(Uuid, Vec<MetadataRecord>)> {
+        self.check_new_name(&topic.name, &mut AHashSet::new())?;
+        if let Some(other) = self.image.topic_by_id(topic.id).filter(|_| !topic.id.is_zero()) {
+            let message = format!("Topic id {} is taken by topic {}.", topic.id, other.name);
+            return Err(Failure::new(ErrorCode::TopicAlreadyExists, message));
+        }
+        let count = topic.partitions.len();
+        if count == 0 || count > PARTITIONS_PER_REQUEST_MAX {
+            let message = format!("A topic has 1 to {PARTITIONS_PER_REQUEST_MAX} partitions.");
+            return Err(Failure::new(ErrorCode::InvalidPartitions, message));
+        }
+        let settings = self.new_topic_settings(&topic.configs)?;
+        let id = if topic.id.is_zero() { self.new_topic_id(entropy) } else { topic.id };
+        let plan = Plan { partitions: Vec::new(), replication_factor: 1, settings };
+        let mut records = Vec::new();
+        push_topic(&mut records, self, id, &topic.name, &plan);
+        for (partition, (node, leader_epoch)) in (0..).zip(&topic.partitions) {
+            let record = m::PartitionRecord {
+                partition_id: partition,
+                topic_id: id,
+                replicas: vec![node.0].into(),
+                isr: vec![node.0].into(),
+                leader: node.0,
+                leader_epoch: *leader_epoch,
+                ..Default::default()
+            };
+            records.push(record.into());
+        }
+        Ok((id, records))
     }
 
     /// Deletes topics. One answer an item, in the order of the request.
