@@ -21,7 +21,8 @@ fn main() -> ExitCode {
     end_on_panic();
     let arguments = Arguments::parse();
     let serving = matches!(arguments.command, Command::Serve(_));
-    let default = if serving { "info" } else { "warn" };
+    // Nobody waits for the ring of a client command while it computes.
+    let default = if serving { "info" } else { "warn,reactor::exec::usage=error" };
     let ended = logging::start(arguments.log.as_deref(), default).and_then(|log| {
         let ended = run(arguments.command);
         // What was logged comes before the reason.

@@ -73,6 +73,18 @@ impl Journal {
         Ok(None)
     }
 
+    /// Removes the journal of a data directory, durably; fine if there is none.
+    pub async fn remove(data_dir: &Path) -> std::io::Result<()> {
+        let path = Self::path(data_dir);
+        for path in [path.with_extension("json.tmp"), path] {
+            match fs::remove_file(&path).await {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        fs::sync_dir(&data_dir.join(STAGING)).await
+    }
+
     fn parse(bytes: &[u8]) -> Option<Journal> {
         let json: Value = serde_json::from_slice(bytes).ok()?;
         if json.get("version")?.as_i64()? != 1 {

@@ -129,3 +129,61 @@ fn group_record(key: &[u8], value: Option<&[u8]>) -> Option<(String, String)> {
 fn transaction_record(key: &[u8], value: Option<&[u8]>) -> Option<(String, String)> {
     kinds! { key, value, 0 => TransactionLogKey, TransactionLogValue; }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::records::{BatchBuilder, BatchView};
+    use wire::{Message, Writer};
+
+    fn bytes<'a, T: Message<'a>>(prefix: i16, message: &T, version: i16) -> Vec<u8> {
+        let mut writer = Writer::new();
+        message.encode(&mut writer, version).unwrap();
+        let mut bytes = prefix.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&writer.finish().bytes);
+        bytes
+    }
+
+    fn decode(topic: Topic, key: &[u8], value: Option<&[u8]>) -> Option<(String, String)> {
+        let mut builder = BatchBuilder::new();
+        builder.append(0, Some(key), value);
+        let batch = builder.build().unwrap();
+        let mut records = BatchView::parse(&batch).unwrap().records(1 << 20).unwrap();
+        topic.decode(&records.next_record().unwrap().unwrap())
+    }
+
+    #[test]
+    fn group_offsets_and_transactions_are_said_in_words() {
+        let key = m::OffsetCommitKey { group: "g".into(), topic: "t".into(), partition: 3 };
+        let value = m::OffsetCommitValue { offset: 42, ..Default::default() };
+        let (key, value) = (bytes(1, &key, 0), bytes(3, &value, 3));
+        let (k, v) = decode(Topic::GroupOffsets, &key, Some(&value)).unwrap();
+        assert!(k.contains("OffsetCommitKey") && k.contains("partition: 3"), "{k}");
+        assert!(v.contains("offset: 42"), "{v}");
+        assert_eq!(decode(Topic::GroupOffsets, &key, None).unwrap().1, "null");
+        let key = m::TransactionLogKey { transactional_id: "x".into() };
+        let value = m::TransactionLogValue { producer_id: 7, ..Default::default() };
+        let (key, value) = (bytes(0, &key, 0), bytes(1, &value, 1));
+        let (k, v) = decode(Topic::Transactions, &key, Some(&value)).unwrap();
+        assert!(k.contains("\"x\"") && v.contains("producer_id: 7"), "{k} {v}");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_left_as_bytes() {
+        for (key, value) in
+            [(&b""[..], None), (b"\0", None), (b"\0\x63x", None), (b"\0\x01x", None)]
+        {
+            assert_eq!(decode(Topic::GroupOffsets, key, value), None, "{key:?}");
+        }
+        assert_eq!(decode(Topic::Plain, b"\0\x01", Some(b"v")), None);
+    }
+
+    #[test]
+    fn a_folder_says_whose_records_it_has() {
+        let of = |folder: &str| Topic::of_folder(&Path::new(folder).join("0.log"));
+        assert_eq!(of("/d/__consumer_offsets-12"), Topic::GroupOffsets);
+        assert_eq!(of("/d/__transaction_state-0"), Topic::Transactions);
+        assert_eq!(of("/d/__cluster_metadata-0"), Topic::Metadata);
+        assert_eq!(of("/d/orders-0"), Topic::Plain);
+    }
+}

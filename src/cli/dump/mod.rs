@@ -13,7 +13,7 @@ pub mod verify;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use log::inspect::FileName;
+use log::inspect::{FileName, OWN_CHECKPOINT};
 use reactor::fs;
 
 use super::args::DumpArgs;
@@ -111,7 +111,7 @@ async fn dump_file(args: &DumpArgs, path: &Path, output: &mut Output) -> Result<
         FileName::TimeIndex(base) => small::time_index(path, base, output).await,
         FileName::TxnIndex(base) => small::txn_index(path, base, output).await,
         FileName::Snapshot(_) => small::snapshot(path, output).await,
-        FileName::Leftover | FileName::Other if name.ends_with(".checkpoint") => {
+        FileName::Leftover | FileName::Other if is_metadata_snapshot(&name) => {
             segment::dump(path, None, args.records, output).await
         }
         FileName::Leftover | FileName::Other => small::text_file(path, &name, output).await,
@@ -120,6 +120,11 @@ async fn dump_file(args: &DumpArgs, path: &Path, output: &mut Output) -> Result<
         Failed::Read(error) => unreadable(path, &error),
         Failed::Output(error) => error,
     })
+}
+
+/// Files of batches that are no segments: snapshots of cluster metadata.
+fn is_metadata_snapshot(name: &str) -> bool {
+    name.ends_with(".checkpoint") && name != OWN_CHECKPOINT
 }
 
 /// Why the dump of a file ended early.

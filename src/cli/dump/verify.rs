@@ -14,7 +14,7 @@ use wire::Uuid;
 
 use super::line::Line;
 use super::small::is_offset_checkpoint;
-use super::{Output, in_use, list, unreadable};
+use super::{Output, in_use, is_metadata_snapshot, list, unreadable};
 use crate::error::{Error, Result};
 use crate::process::meta_properties::{FILE_NAME, MetaProperties};
 
@@ -94,7 +94,7 @@ pub async fn partition(
     let verified = verify_partition(dir, context, &mut findings).await;
     let mut summary = verified.map_err(|error| unreadable(dir, &error))?;
     for entry in list(dir).await? {
-        if entry.name.ends_with(".checkpoint") {
+        if is_metadata_snapshot(&entry.name) {
             let path = dir.join(&entry.name);
             let verified = verify_metadata_snapshot(&path, &mut findings).await;
             verified.map_err(|error| unreadable(&path, &error))?;
@@ -169,7 +169,7 @@ async fn top_file(path: &Path, name: &str) -> Result<(Lines, Vec<Finding>)> {
     let mut findings = Findings::new(&mut sink);
     let mut lines = Vec::new();
     let known = name == FILE_NAME || is_offset_checkpoint(name);
-    if name.ends_with(".checkpoint") {
+    if is_metadata_snapshot(name) {
         let verified = verify_metadata_snapshot(path, &mut findings).await;
         verified.map_err(|error| unreadable(path, &error))?;
     } else if known {

@@ -13,6 +13,7 @@
 mod plan;
 mod transfer;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use broker::adopt::{Adopted, Metadata, recover_partition};
@@ -23,22 +24,30 @@ use wire::Uuid;
 
 use super::args::ImportArgs;
 use super::{print, settings};
-use crate::error::{Error, Result, plain};
+use crate::error::{Error, Result, plain, warn};
 use crate::process::data_dir::DataDirs;
 use crate::process::import_journal::{Journal, STAGING};
 use plan::{Partition, Topic};
 
 pub async fn run(args: ImportArgs) -> Result<()> {
+    print(run_quietly(&args).await?).await
+}
+
+/// All of it; what is to be said in the end.
+async fn run_quietly(args: &ImportArgs) -> Result<String> {
     let configs = settings(&args.config)?;
     let data_dirs = absolute(&args.data_dir)?;
     let folders = absolute(&args.folders)?;
     let dirs = DataDirs::open(&data_dirs, None).await?;
+    for dir in &data_dirs {
+        sync_ancestors(dir).await?;
+    }
     let metadata = Metadata::open(&data_dirs, &dirs.cluster_id, dirs.broker_id).await;
     let metadata = metadata.map_err(|error| Error::data_dir(error, ""))?;
-    let done = import(&args, &data_dirs, &folders, configs, &metadata).await;
+    let done = import(args, &data_dirs, &folders, configs, &metadata).await;
     let closed = metadata.close().await.map_err(|error| Error::data_dir(error, ""));
     drop(dirs);
-    done.and(closed)
+    closed.and(done)
 }
 
 fn absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
@@ -53,10 +62,10 @@ async fn import(
     folders: &[PathBuf],
     configs: Vec<(String, String)>,
     metadata: &Metadata,
-) -> Result<()> {
-    settle_pending(data_dirs, metadata).await?;
+) -> Result<String> {
+    let settled = settle_pending(data_dirs, metadata).await?;
     if folders.is_empty() {
-        return print("nothing is left of an earlier import\n").await;
+        return Ok(settled.to_owned());
     }
     let topics = plan::topics(folders, data_dirs).await?;
     // The names and settings, before much is read.
@@ -65,7 +74,7 @@ async fn import(
     let entries = transfer::entries(&topics, data_dirs, args.move_).await?;
     let first = topics.first().ok_or_else(|| Error::internal("no topic"))?;
     let journal = Journal { topic_id: first.id.to_string(), entries };
-    let Some(home) = data_dirs.first() else { return Ok(()) };
+    let Some(home) = data_dirs.first() else { return Err(Error::internal("no directory")) };
     for dir in data_dirs {
         transfer::make_staging(dir).await?;
     }
@@ -80,7 +89,7 @@ async fn import(
     // If this fails, only the log itself can say, the next time, whether it has them.
     metadata.commit(&records).await.map_err(|error| Error::data_dir(error, ""))?;
     finish(&journal, data_dirs).await?;
-    print(report).await
+    Ok(report)
 }
 
 /// Checks every folder as `dump --verify` does. What a crash leaves is fine, damage is not.
@@ -164,23 +173,25 @@ async fn take_over(
     Ok((decide(topics, configs, metadata, epoch)?, report))
 }
 
-/// Takes back an import that was cut off, or finishes it if its topics exist.
-async fn settle_pending(data_dirs: &[PathBuf], metadata: &Metadata) -> Result<()> {
+/// Takes back an import that was cut off, or finishes it if its topics exist; says which.
+async fn settle_pending(data_dirs: &[PathBuf], metadata: &Metadata) -> Result<&'static str> {
     if let Some((_, journal)) = Journal::find(data_dirs).await? {
         let id: Uuid = journal
             .topic_id
             .parse()
             .map_err(|_| Error::data_dir("the journal of an import names no topic", ""))?;
         if metadata.has_topic(id) {
-            return finish(&journal, data_dirs).await;
+            finish(&journal, data_dirs).await?;
+            return Ok("finished an import that was cut off\n");
         }
         for entry in &journal.entries {
             transfer::take_back(entry).await?;
         }
-        remove_staging(data_dirs).await?;
-        return print("took back an import that was cut off\n").await;
+        remove_staging(data_dirs, Some(&journal)).await?;
+        return Ok("took back an import that was cut off\n");
     }
-    remove_staging(data_dirs).await
+    remove_staging(data_dirs, None).await?;
+    Ok("nothing was left of an earlier import\n")
 }
 
 /// The topics exist: what is left of the import goes.
@@ -188,15 +199,37 @@ async fn finish(journal: &Journal, data_dirs: &[PathBuf]) -> Result<()> {
     for entry in journal.entries.iter().filter(|entry| entry.remove_source) {
         transfer::remove_dir(&entry.source).await?;
     }
-    remove_staging(data_dirs).await
+    remove_staging(data_dirs, Some(journal)).await
 }
 
-async fn remove_staging(data_dirs: &[PathBuf]) -> Result<()> {
-    for dir in data_dirs {
+/// Removes the staging folders, the journal last. A folder that was moved is never emptied here: a
+/// power cut on a file system without a journal may leave it under two names.
+async fn remove_staging(data_dirs: &[PathBuf], journal: Option<&Journal>) -> Result<()> {
+    for dir in data_dirs.iter().rev() {
         let staging = dir.join(STAGING);
-        let there = fs::exists(&staging).await;
-        if there.map_err(|error| transfer::failed(&staging, "look at", &error))? {
-            transfer::remove_dir(&staging).await?;
+        if !exists(&staging).await? {
+            continue;
+        }
+        let copies = |path: &Path| {
+            let entries = journal.iter().flat_map(|journal| &journal.entries);
+            entries.into_iter().any(|entry| entry.staged == path && !entry.moved)
+        };
+        let mut kept = false;
+        let listed = fs::read_dir(&staging).await;
+        for child in listed.map_err(|error| transfer::failed(&staging, "list", &error))? {
+            let path = staging.join(&child.name);
+            if child.is_dir && copies(&path) {
+                transfer::remove_dir(&path).await?;
+            } else if child.is_dir {
+                kept = true;
+                warn(format_args!("{} is left as it is: look what is in it", path.display()));
+            }
+        }
+        sync(&staging).await?;
+        Journal::remove(dir).await.map_err(|error| transfer::failed(&staging, "empty", &error))?;
+        if !kept {
+            let removed = fs::remove_dir(&staging).await;
+            removed.map_err(|error| transfer::failed(&staging, "remove", &error))?;
             sync(dir).await?;
         }
     }
@@ -207,6 +240,173 @@ async fn sync(dir: &Path) -> Result<()> {
     fs::sync_dir(dir).await.map_err(|error| transfer::failed(dir, "sync", &error))
 }
 
+/// A data directory that was made just now must be there after a power cut: what is moved into it is
+/// nowhere else.
+async fn sync_ancestors(dir: &Path) -> Result<()> {
+    for ancestor in dir.ancestors().skip(1) {
+        match fs::sync_dir(ancestor).await {
+            // Whoever may not even list it has made nothing in it.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            other => other.map_err(|error| transfer::failed(ancestor, "sync", &error))?,
+        }
+    }
+    Ok(())
+}
+
 async fn exists(path: &Path) -> Result<bool> {
     fs::exists(path).await.map_err(|error| transfer::failed(path, "look at", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use log::{Log, LogConfig, LogShared, OpenHint, SharedOptions};
+    use reactor::sim::{Crash, Outcome, World};
+    use wire::records::{BatchBuilder, BatchView};
+
+    use super::*;
+
+    const SOURCES: [&str; 2] = ["/kafka/orders-0", "/kafka/orders-1"];
+    const DATA: [&str; 2] = ["/data/a", "/data/b"];
+
+    fn args(moving: bool, folders: &[&str]) -> ImportArgs {
+        ImportArgs {
+            data_dir: DATA.iter().map(PathBuf::from).collect(),
+            folders: folders.iter().map(PathBuf::from).collect(),
+            config: Vec::new(),
+            copy: false,
+            move_: moving,
+        }
+    }
+
+    fn open(dir: &Path) -> impl Future<Output = Log> {
+        let config = LogConfig { segment_bytes: 2_000, ..LogConfig::default() };
+        let (shared, dir) = (LogShared::new(SharedOptions::default()), dir.to_path_buf());
+        async move { Log::open(&shared, dir, config, OpenHint::default(), 0).await.unwrap().0 }
+    }
+
+    /// Both partitions, as another broker left them.
+    async fn write_sources() {
+        for source in SOURCES {
+            let path = Path::new(source);
+            fs::create_dir_all(path.parent().unwrap()).await.unwrap();
+            let log = open(path).await;
+            for n in 0..20i64 {
+                let mut batch = BatchBuilder::new();
+                batch.append(n, Some(source.as_bytes()), Some(&[b'x'; 200]));
+                let bytes = batch.build().unwrap();
+                log.append(&BatchView::parse(&bytes).unwrap(), 3, 0).unwrap();
+            }
+            log.record_topic_id("8V3tlLmzQ1mWjXyv6Wqz4w".parse().unwrap()).await.unwrap();
+            log.close().await.unwrap();
+            for dir in [path, path.parent().unwrap(), Path::new("/")] {
+                fs::sync_dir(dir).await.unwrap();
+            }
+        }
+    }
+
+    /// The bytes of the segments in a folder; `None` if it is not there.
+    async fn batches(folder: &Path) -> Option<BTreeMap<String, Vec<u8>>> {
+        let mut all = BTreeMap::new();
+        for entry in fs::read_dir(folder).await.ok()? {
+            if entry.name.ends_with(".log") {
+                let bytes = fs::read(&folder.join(&entry.name)).await.unwrap();
+                all.insert(entry.name, bytes);
+            }
+        }
+        Some(all)
+    }
+
+    /// Where a partition of this name is, over the data directories.
+    async fn place(name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+        for dir in DATA {
+            let found = batches(&Path::new(dir).join(name)).await;
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    type Both = (Option<BTreeMap<String, Vec<u8>>>, Option<BTreeMap<String, Vec<u8>>>);
+
+    fn sizes(both: &Both) -> Vec<Option<Vec<(String, usize)>>> {
+        let of = |files: &BTreeMap<String, Vec<u8>>| {
+            files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect()
+        };
+        vec![both.0.as_ref().map(of), both.1.as_ref().map(of)]
+    }
+
+    async fn has_topic() -> bool {
+        let dirs: Vec<PathBuf> = DATA.iter().map(PathBuf::from).collect();
+        let taken = DataDirs::open(&dirs, None).await.unwrap();
+        let metadata = Metadata::open(&dirs, &taken.cluster_id, taken.broker_id).await.unwrap();
+        let has = metadata.has_topic("8V3tlLmzQ1mWjXyv6Wqz4w".parse().unwrap());
+        metadata.close().await.unwrap();
+        has
+    }
+
+    #[test]
+    fn an_import_that_is_cut_off_anywhere_is_taken_back_or_finished() {
+        for (kind, moving) in [
+            (Crash::Process, false),
+            (Crash::Power, false),
+            (Crash::Process, true),
+            (Crash::Power, true),
+        ] {
+            let (mut taken_back, mut finished) = (0, 0);
+            for operations in (0..).step_by(7) {
+                let mut world = World::new(operations);
+                let before = world.run(|| async {
+                    write_sources().await;
+                    run_quietly(&args(false, &[])).await.unwrap();
+                    (batches(Path::new(SOURCES[0])).await, batches(Path::new(SOURCES[1])).await)
+                });
+                let before = before.finished().unwrap();
+                world.crash_after(operations, kind);
+                let ended = world.run(move || async move {
+                    run_quietly(&args(moving, &SOURCES)).await.unwrap();
+                });
+                let crashed = matches!(ended, Outcome::Crashed(_));
+                world.crash_after(u64::MAX / 2, kind);
+                let after = world.run(move || async move {
+                    let said = run_quietly(&args(false, &[])).await.unwrap();
+                    let dirs: Vec<PathBuf> = DATA.iter().map(PathBuf::from).collect();
+                    assert!(crate::process::import_journal::refuse_pending(&dirs).await.is_ok());
+                    // The simulated disk may give a moved folder two names at a power cut.
+                    for dir in DATA.iter().filter(|_| !(moving && kind == Crash::Power)) {
+                        assert!(!fs::exists(&Path::new(dir).join(STAGING)).await.unwrap());
+                    }
+                    let sources = (
+                        batches(Path::new(SOURCES[0])).await,
+                        batches(Path::new(SOURCES[1])).await,
+                    );
+                    let places = (place("orders-0").await, place("orders-1").await);
+                    (said, has_topic().await, sources, places)
+                });
+                let (said, has, sources, places) = after.finished().unwrap();
+                if has {
+                    finished += 1;
+                    assert_eq!(places, before, "{kind:?} {moving} {operations}: {said}");
+                    let left = if moving { (None, None) } else { before };
+                    assert_eq!(sources, left, "{kind:?} {moving} {operations}: {said}");
+                } else {
+                    taken_back += 1;
+                    assert_eq!(places, (None, None), "{kind:?} {moving} {operations}: {said}");
+                    assert_eq!(
+                        sizes(&sources),
+                        sizes(&before),
+                        "{kind:?} {moving} {operations}: {said}"
+                    );
+                    assert_eq!(sources, before, "{kind:?} {moving} {operations}: {said}");
+                }
+                if !crashed {
+                    assert!(has);
+                    break;
+                }
+            }
+            assert!(taken_back > 10 && finished > 0, "{taken_back} and {finished}");
+        }
+    }
 }

@@ -63,6 +63,8 @@ pub(crate) async fn verify(
         }
         if !batch.valid {
             bad = Some(batch);
+            // What it said of producers and transactions is not known.
+            replay.holes = true;
         }
         let header = &batch.header;
         if !check_offsets(context, replay, findings, &path, &batch) {
@@ -190,6 +192,7 @@ fn check_ending(
     (ending, end, size): (&Step, u64, u64),
 ) {
     let next = replay.next.unwrap_or(context.base);
+    replay.holes |= matches!(ending, Step::Damage(_));
     let (severity, text) = match ending {
         Step::Batch(_) | Step::End => match context.next_base {
             Some(base) if base > next => {
