@@ -17,8 +17,7 @@ use reactor::fs;
 use wire::Uuid;
 
 use crate::BrokerError;
-use crate::disk;
-use crate::metadata_log::MetadataLog;
+use crate::metadata_log::{DIR_NAME, MetadataLog};
 
 /// Shards that partitions are spread over if the broker has never run: at its start they move to
 /// shard number modulo shards.
@@ -79,23 +78,10 @@ impl Metadata {
         cluster_id: &str,
         broker_id: i32,
     ) -> Result<Self, BrokerError> {
-        let mut first = None;
-        for dir in data_dirs {
-            let in_dir = |source| BrokerError::DataDir { dir: dir.clone(), source };
-            let entries = fs::read_dir(dir).await.map_err(in_dir)?;
-            let partition = |name: &str| {
-                name != crate::metadata_log::DIR_NAME
-                    && log::parse_partition_dir_name(name).is_some()
-            };
-            first =
-                first.or_else(|| entries.into_iter().map(|e| e.name).find(|name| partition(name)));
-        }
-        let dir = disk::metadata_dir(data_dirs, first.as_deref()).await?;
+        let dir = metadata_dir(data_dirs).await?;
         let shared = LogShared::new(SharedOptions::default());
         let now_ms = reactor::wall_clock_ms();
-        let (log, records) = MetadataLog::open(&shared, dir, now_ms).await?;
-        let mut image = Image::new(cluster_id);
-        image.apply_delta(&Delta { base_offset: 0, records: records.into() })?;
+        let (log, image) = MetadataLog::open(&shared, dir, cluster_id, now_ms).await?;
         Ok(Metadata { log, image: RefCell::new(image), broker_id })
     }
 
@@ -146,5 +132,35 @@ impl Metadata {
 
     pub async fn close(self) -> Result<(), BrokerError> {
         self.log.close().await
+    }
+}
+
+/// The directory with the metadata log, or that gets one because nothing is there yet.
+async fn metadata_dir(data_dirs: &[PathBuf]) -> Result<&PathBuf, BrokerError> {
+    let (mut holders, mut partition) = (Vec::new(), None);
+    for dir in data_dirs {
+        let in_dir = |source| BrokerError::DataDir { dir: dir.clone(), source };
+        for entry in fs::read_dir(dir).await.map_err(in_dir)? {
+            if entry.name == DIR_NAME {
+                holders.push(dir);
+            } else if log::parse_partition_dir_name(&entry.name).is_some() {
+                partition = Some(entry.name);
+            }
+        }
+    }
+    let refused = |reason| Err(BrokerError::DataDirs(reason));
+    match (holders.as_slice(), data_dirs.first(), partition) {
+        ([holder], _, _) => Ok(holder),
+        ([one, other, ..], _, _) => refused(format!(
+            "{DIR_NAME} is in {} and in {}; move the wrong one away",
+            one.display(),
+            other.display()
+        )),
+        ([], _, Some(partition)) => refused(format!(
+            "there are partitions ({partition}), but no {DIR_NAME}; name the directory that holds \
+             it with --data-dir as well"
+        )),
+        ([], Some(first), None) => Ok(first),
+        ([], None, None) => refused("no data directory is named".to_owned()),
     }
 }

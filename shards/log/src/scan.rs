@@ -163,18 +163,6 @@ impl Scanner {
         Ok(self.checksum(start + CRC_START as u64, end).await? == header.crc)
     }
 
-    /// A copy of bytes that the walk has passed.
-    pub(crate) async fn copy(&mut self, position: u32, size: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(size);
-        while bytes.len() < size {
-            let at = u64::from(position) + bytes.len() as u64;
-            let part = self.read(at, 1).await?;
-            let part = part.get(..part.len().min(size - bytes.len())).unwrap_or_default();
-            bytes.extend_from_slice(part);
-        }
-        Ok(bytes)
-    }
-
     /// The bytes of a batch found before; `None` if it is no small one.
     pub(crate) async fn small_batch(
         &mut self,

@@ -146,6 +146,7 @@ pub enum Step {
 /// Walks the batches of a segment file, or of any file of batches.
 pub struct Batches {
     scanner: Scanner,
+    file: File,
     size: u64,
 }
 
@@ -156,7 +157,7 @@ impl Batches {
         let end = u32::try_from(size).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "it is larger than a segment can be")
         })?;
-        Ok(Batches { scanner: Scanner::new(file, 0, end), size })
+        Ok(Batches { scanner: Scanner::new(file.clone(), 0, end), file, size })
     }
 
     /// Bytes of the file when it was opened; what is appended later is not looked at.
@@ -185,13 +186,17 @@ impl Batches {
     ///
     /// # Errors
     /// `InvalidData` for one larger than [`BATCH_BYTES_MAX`].
-    pub async fn bytes(&mut self, batch: &BatchAt) -> io::Result<Vec<u8>> {
+    pub async fn bytes(&self, batch: &BatchAt) -> io::Result<Vec<u8>> {
         let size = batch.header.size_in_bytes();
         if size > BATCH_BYTES_MAX {
             let problem = format!("a batch of {size} bytes is too large to be looked into");
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
-        self.scanner.copy(batch.position, size).await
+        let buf = AlignedBuf::with_capacity(size);
+        let (result, buf) = self.file.read_at(buf, u64::from(batch.position)).await;
+        result?;
+        let bytes = buf.get(..size).ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(bytes.to_vec())
     }
 
     pub(crate) fn scanner(&mut self) -> &mut Scanner {
