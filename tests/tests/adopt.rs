@@ -127,7 +127,6 @@ fn compare_dumps(file: &Path) -> usize {
                 "lastTimestamp",
                 "lastSequence",
                 "lastOffset",
-                "offsetDelta",
             ],
         ),
         _ => return 0,
@@ -227,7 +226,7 @@ fn what_kafka_wrote_is_checked_and_served_as_it_is() {
     for kind in ["log", "index", "timeindex", "txnindex", "snapshot"] {
         let files: Vec<PathBuf> = killed.iter().flat_map(|f| files_of(f, kind)).collect();
         // Starting the tool takes a while; the first files of each partition tell enough.
-        let lines: usize = files.iter().take(6).map(|file| compare_dumps(file)).sum();
+        let lines: usize = files.iter().take(4).map(|file| compare_dumps(file)).sum();
         assert!(lines > 0, "no {kind} has anything");
     }
     kafka.start().expect("Kafka starts again");
