@@ -29,7 +29,7 @@ pub const FAMILIES: [&str; 9] = [
     "tools",
 ];
 
-pub const SCENARIOS: [&str; 25] = [
+pub const SCENARIOS: [&str; 28] = [
     "create-topic",
     "produce-sync",
     "produce-async",
@@ -55,6 +55,9 @@ pub const SCENARIOS: [&str; 25] = [
     "delete-recreate",
     "unknown-topic",
     "admin",
+    "retention-size",
+    "retention-time",
+    "delete-records",
 ];
 
 /// What the family `tools` has instead: a scenario for each of Kafka's own tools.

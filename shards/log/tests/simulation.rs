@@ -357,8 +357,9 @@ async fn upkeep(log: Log, ledger: Rc<RefCell<Ledger>>, mut dice: Dice) {
 }
 
 /// Seeds that once found something: a batch that passes the end of its segment was taken for the end
-/// of the log (79), removed segments came back after a second power cut (176).
-const FOUND: [u64; 2] = [79, 176];
+/// of the log (79), removed segments came back after a second power cut (176), a snapshot was removed
+/// with its segment and then read (436).
+const FOUND: [u64; 3] = [79, 176, 436];
 
 fn seeds(default: u64) -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());

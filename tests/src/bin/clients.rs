@@ -76,10 +76,13 @@ struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     fn start(arguments: &'a Arguments) -> Result<Self> {
+        // Scenarios on retention should not wait for minutes.
+        let settings = ["log.retention.check.interval.ms", "log.initial.task.delay.ms"];
+        let settings = settings.into_iter().map(|key| (key.to_owned(), "500".to_owned()));
         let broker = match &arguments.bootstrap {
             Some(_) => None,
             None => Some(Broker::start_new(BrokerOptions {
-                settings: arguments.settings.clone(),
+                settings: settings.chain(arguments.settings.iter().cloned()).collect(),
                 ..BrokerOptions::new(match arguments.against {
                     Against::Corelane => Target::Corelane,
                     Against::Kafka => Target::ApacheKafka,

@@ -33,12 +33,12 @@ pub fn everything(broker: &Broker, producers: &mut [Producer]) {
 
 /// Everything from the log's start to the high watermark.
 fn read(client: &mut Client, topic: &str, partition: i32) -> (i64, Found) {
-    let (mut next, mut found) = (0, Found::new());
+    let (mut next, mut found) = (-1, Found::new());
     let give_up = Instant::now() + PATIENCE;
     let mut start = 0;
     loop {
         assert!(Instant::now() < give_up, "{topic}-{partition} is not read to its end");
-        let fetched = client.fetch(topic, partition, next).expect("an answer");
+        let fetched = client.fetch(topic, partition, next.max(0)).expect("an answer");
         match fetched.error {
             0 => {}
             1 if fetched.log_start > next => {
@@ -53,7 +53,10 @@ fn read(client: &mut Client, topic: &str, partition: i32) -> (i64, Found) {
             }
             error => panic!("{topic}-{partition} at {next}: error {error}"),
         }
-        start = start.max(fetched.log_start);
+        // Retention goes on: what it takes of what was read is no hole.
+        if next < 0 {
+            (start, next) = (fetched.log_start, 0);
+        }
         if next >= fetched.high_watermark {
             return (start, found);
         }

@@ -24,6 +24,7 @@ public final class Main {
         Producing.addTo(scenarios);
         Consuming.addTo(scenarios);
         Administering.addTo(scenarios);
+        Retaining.addTo(scenarios);
 
         String bootstrap = null;
         List<String> names = new ArrayList<>(scenarios.keySet());
