@@ -99,7 +99,7 @@ async fn lead_or_release(shard: &Rc<Shard>, topic_id: Uuid, index: i32) {
             }
         }
         (Some(assignment), false) => shard.partitions.open(shard, assignment),
-        (None, true) => shard.partitions.release((topic_id, index)).await,
+        (None, true) => shard.partitions.release(shard, (topic_id, index)).await,
         (None, false) => {}
     }
 }

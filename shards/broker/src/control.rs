@@ -2,9 +2,10 @@
 
 use meta::controller::{
     AlterConfigs, CreatePartitions, CreateTopic, CreatedTopic, DeleteTopic, DeletedTopic,
-    IncrementalAlter, ProducerIdBlock,
+    IncrementalAlter, ProducerIdBlock, Reassign,
 };
 use meta::{Failure, NodeId, Outcome};
+use wire::Uuid;
 
 /// What only the controller may decide.
 pub enum ControlRequest {
@@ -34,6 +35,15 @@ pub enum ControlRequest {
     AllocateProducerIds {
         node: NodeId,
     },
+    /// A finished copy of a partition takes its place: this is the moment it does.
+    AssignDirectory {
+        topic_id: Uuid,
+        partition: i32,
+        /// As the shard knows it: a partition that has changed meanwhile is left alone.
+        partition_epoch: i32,
+        directory: Uuid,
+    },
+    Reassign(Reassign),
 }
 
 /// The answers to the items of a request, in its order.
@@ -43,6 +53,9 @@ pub enum ControlReply {
     PartitionsCreated(Vec<(String, Outcome<()>)>),
     ConfigsAltered(Vec<Outcome<()>>),
     ProducerIds(Outcome<ProducerIdBlock>),
+    DirectoryAssigned(Outcome<()>),
+    /// By topic and partition, in the order of the request.
+    Reassigned(Vec<Outcome<()>>),
     /// The decision could not be made durable.
     Failed(Failure),
 }
@@ -65,7 +78,16 @@ impl ControlReply {
     expect!(created, Created, Vec<(String, Outcome<CreatedTopic>)>);
     expect!(deleted, Deleted, Vec<Outcome<DeletedTopic>>);
     expect!(partitions_created, PartitionsCreated, Vec<(String, Outcome<()>)>);
+    expect!(reassigned, Reassigned, Vec<Outcome<()>>);
     expect!(configs_altered, ConfigsAltered, Vec<Outcome<()>>);
+
+    pub(crate) fn directory_assigned(self) -> Result<(), Failure> {
+        match self {
+            ControlReply::DirectoryAssigned(outcome) => outcome,
+            ControlReply::Failed(failure) => Err(failure),
+            _ => unreachable!("the controller answers a request with its own kind"),
+        }
+    }
 
     pub(crate) fn producer_ids(self) -> Result<ProducerIdBlock, Failure> {
         match self {

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use meta::controller::Reassign;
 use meta::{Delta, Failure, MetadataRecord, NodeId};
 use reactor::sync::{Notify, OneshotSender, Receiver};
 use wire::{ErrorCode, Uuid};
@@ -107,12 +108,39 @@ impl Controller {
         if let Some(reply) = self.no_room(&request) {
             return Ok(reply);
         }
+        let request = match request {
+            ControlRequest::Reassign(request) => return self.reassign(request).await,
+            request => request,
+        };
         let (mut records, reply) = self.decide(request);
         self.choose_directories(&mut records);
         if !records.is_empty() {
             self.commit(records).await?;
         }
         Ok(reply)
+    }
+
+    /// Moves partitions from core to core: first nobody leads them, so that the log is closed where
+    /// it was; when every shard has done that, the new one does and opens it.
+    async fn reassign(&self, request: Reassign) -> Result<ControlReply, BrokerError> {
+        let (release, lead, outcome) = {
+            let image = self.shard.image();
+            let config = self.shard.config();
+            let manager = meta::Controller {
+                image: &image,
+                config: &config,
+                fixed: self.shard.static_config(),
+                node: NodeId(self.shard.node_id()),
+            };
+            let decided = manager.reassign(&request);
+            (decided.release, decided.lead, decided.outcome)
+        };
+        for records in [release, lead] {
+            if !records.is_empty() {
+                self.commit(records).await?;
+            }
+        }
+        Ok(ControlReply::Reassigned(outcome))
     }
 
     /// New partitions need a data directory that works and is not full. One that nobody could
@@ -185,6 +213,21 @@ impl Controller {
                 let decision = manager.allocate_producer_ids(node);
                 (decision.records, ControlReply::ProducerIds(decision.outcome))
             }
+            ControlRequest::AssignDirectory { topic_id, partition, partition_epoch, directory } => {
+                let same = |p: &meta::Partition| p.partition_epoch == partition_epoch;
+                let topic = image.topic_by_id(topic_id);
+                let topic = topic.filter(|t| t.partition(partition).is_some_and(same));
+                let Some(topic) = topic else {
+                    let message = "the partition has changed or is gone";
+                    let gone = Failure::new(ErrorCode::UnknownTopicOrPartition, message);
+                    return (Vec::new(), ControlReply::DirectoryAssigned(Err(gone)));
+                };
+                let broker_id = self.shard.broker_id();
+                let record =
+                    meta::controller::assign_directory(topic, partition, broker_id, directory);
+                (record.into_iter().collect(), ControlReply::DirectoryAssigned(Ok(())))
+            }
+            ControlRequest::Reassign(_) => unreachable!("served in two steps"),
         }
     }
 

@@ -57,6 +57,14 @@ impl Opening {
         })
     }
 
+    /// One that is at its files already, and in no queue: a partition that is taken out of service
+    /// for a moment.
+    pub fn under_way(assignment: Assignment, dir_number: usize) -> Rc<Self> {
+        let opening = Opening::new(assignment, dir_number, None);
+        opening.stage.set(Stage::UnderWay);
+        opening
+    }
+
     pub fn take_before(&self) -> Option<Rc<Partition>> {
         self.before.borrow_mut().take()
     }

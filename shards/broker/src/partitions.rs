@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ahash::{AHashMap, RandomState};
 use log::{Log, LogError, OpenHint};
-use reactor::Class;
 use reactor::sync::{Notified, Notify, Permit, Semaphore};
+use reactor::{Class, Either, race};
 use tracing::{debug, error, info, warn};
 use wire::Uuid;
 
@@ -237,30 +237,56 @@ impl LocalPartitions {
 
     /// Opens a partition again whose log had failed.
     pub fn reopen(&self, shard: &Rc<Shard>, partition: &Rc<Partition>) {
-        let key = (partition.topic_id, partition.index);
-        let is_same = self.with_slot(
-            &key,
-            |slot| matches!(slot, Some(Slot::Online(current)) if Rc::ptr_eq(current, partition)),
-        );
-        if !is_same {
-            return;
+        if self.serves(partition) {
+            let again = assignment_again(partition, partition.dir_number, false);
+            self.open_after(shard, again, Some(partition.clone()));
         }
-        let found = FoundLog {
-            dir_number: partition.dir_number,
-            clean: false,
-            recovery_point: partition.log.recovery_point(),
-            log_start_offset: partition.log.log_start_offset(),
-            cleaner_point: partition.log.cleaner_point(),
-        };
-        let assignment = Assignment {
-            topic_id: partition.topic_id,
-            topic: partition.topic.clone(),
-            index: partition.index,
-            leader_epoch: partition.leader_epoch(),
-            found: Some(found),
-            home: Ok(partition.dir_number),
-        };
-        self.open_after(shard, assignment, Some(partition.clone()));
+    }
+
+    /// Whether requests for the partition go to this one.
+    pub fn serves(&self, partition: &Rc<Partition>) -> bool {
+        self.with_slot(
+            &(partition.topic_id, partition.index),
+            |slot| matches!(slot, Some(Slot::Online(current)) if Rc::ptr_eq(current, partition)),
+        )
+    }
+
+    /// Takes an open partition out of service for a moment: requests wait until it is resumed. None
+    /// if it is not the one that is served. The caller closes the log and resumes, whatever happens,
+    /// also if the pause is cancelled because the partition goes elsewhere.
+    pub fn pause(&self, partition: &Rc<Partition>) -> Option<Rc<Opening>> {
+        let number = partition.dir_number;
+        let paused = self
+            .serves(partition)
+            .then(|| Opening::under_way(assignment_again(partition, number, true), number))?;
+        let key = (partition.topic_id, partition.index);
+        self.set(key, Slot::Opening(paused.clone()));
+        Some(paused)
+    }
+
+    /// Opens a paused partition, whose log is closed, in this data directory; `None` leaves it
+    /// offline. One whose pause was cancelled is left alone.
+    pub fn resume(
+        &self,
+        shard: &Rc<Shard>,
+        paused: &Rc<Opening>,
+        partition: &Rc<Partition>,
+        dir_number: Option<usize>,
+    ) {
+        let key = (partition.topic_id, partition.index);
+        let is_ours = self.with_slot(
+            &key,
+            |slot| matches!(slot, Some(Slot::Opening(current)) if Rc::ptr_eq(current, paused)),
+        );
+        match dir_number {
+            Some(number) if is_ours => {
+                let again = assignment_again(partition, number, false);
+                self.open_after(shard, again, Some(partition.clone()));
+            }
+            None if is_ours => self.set(key, Slot::Offline(None)),
+            _ => {}
+        }
+        paused.end();
     }
 
     /// Takes the partitions out of service and deletes their logs; returns when their directories
@@ -274,7 +300,8 @@ impl LocalPartitions {
         }
         for number in dirs {
             let Some(data_dir) = shard.data_dirs().get(number) else { continue };
-            if let Err(error) = reactor::fs::sync_dir(data_dir).await {
+            let synced = race(reactor::fs::sync_dir(data_dir), shard.dirs.failed(number)).await;
+            if let Either::Left(Err(error)) = synced {
                 warn!("{}: the names of deleted partitions: {error}", data_dir.display());
             }
         }
@@ -284,9 +311,16 @@ impl LocalPartitions {
     async fn delete_one(&self, shard: &Rc<Shard>, key: Key) -> Option<usize> {
         match self.replace(key, None)? {
             Slot::Online(partition) => {
-                let _permit = self.permit(partition.dir_number).await;
-                delete_log(partition.log.clone()).await;
-                Some(partition.dir_number)
+                let number = partition.dir_number;
+                let deleting = async {
+                    let _permit = self.permit(number).await;
+                    delete_log(partition.log.clone()).await;
+                };
+                // Metadata must not wait for a disk that hangs; what stays there is set aside later.
+                match race(deleting, shard.dirs.failed(number)).await {
+                    Either::Left(()) => Some(number),
+                    Either::Right(()) => None,
+                }
             }
             Slot::Opening(opening) => {
                 opening.give_up().await;
@@ -309,14 +343,16 @@ impl LocalPartitions {
     }
 
     /// Hands the partition over to another shard of this host: closes its log.
-    pub async fn release(&self, key: Key) {
+    pub async fn release(&self, shard: &Shard, key: Key) {
         match self.replace(key, None) {
             Some(Slot::Opening(opening)) => {
                 opening.give_up().await;
                 close_before(&opening).await;
             }
             Some(Slot::Online(partition)) => {
-                if let Err(error) = partition.log.clone().close().await {
+                let closing = partition.log.clone().close();
+                let closed = race(closing, shard.dirs.failed(partition.dir_number)).await;
+                if let Either::Left(Err(error)) = closed {
                     let index = partition.index;
                     warn!(topic = %partition.topic, partition = index, "close failed: {error}");
                 }
@@ -437,16 +473,22 @@ async fn open_next(shard: Rc<Shard>, dir_number: usize) {
 }
 
 async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
-    close_before(opening).await;
     let (assignment, dir_number) = (&opening.assignment, opening.dir_number);
-    let permit = shard.partitions.permit(dir_number).await;
-    let known_at = shard.image().offset();
+    let known_at = Cell::new(0);
     let class = match assignment.found {
         Some(found) if !found.clean => Class::Background,
         _ => Class::Produce,
     };
-    let opened = reactor::with_class(class, open(shard, opening)).await;
-    drop(permit);
+    let work = async {
+        close_before(opening).await;
+        let _permit = shard.partitions.permit(dir_number).await;
+        known_at.set(shard.image().offset());
+        reactor::with_class(class, open(shard, opening)).await
+    };
+    let opened = match race(work, shard.dirs.failed(dir_number)).await {
+        Either::Left(opened) => opened,
+        Either::Right(()) => Err("its data directory has failed".to_owned()),
+    };
     let key = (assignment.topic_id, assignment.index);
     let partitions = &shard.partitions;
     let is_wanted = partitions.with_slot(
@@ -461,7 +503,7 @@ async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
         }
         Err(_) if !is_wanted => {}
         Ok(partition) => {
-            if shard.image().offset() != known_at {
+            if shard.image().offset() != known_at.get() {
                 catch_up(shard, &partition);
             }
             let partition = Rc::new(partition);
@@ -480,6 +522,25 @@ async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
             );
             partitions.set(key, Slot::Offline(None));
         }
+    }
+}
+
+/// What opening the partition again takes.
+fn assignment_again(partition: &Partition, dir_number: usize, clean: bool) -> Assignment {
+    let found = FoundLog {
+        dir_number,
+        clean,
+        recovery_point: partition.log.recovery_point(),
+        log_start_offset: partition.log.log_start_offset(),
+        cleaner_point: partition.log.cleaner_point(),
+    };
+    Assignment {
+        topic_id: partition.topic_id,
+        topic: partition.topic.clone(),
+        index: partition.index,
+        leader_epoch: partition.leader_epoch(),
+        found: Some(found),
+        home: Ok(dir_number),
     }
 }
 

@@ -20,6 +20,7 @@ use wire::{ErrorCode, Uuid};
 use crate::cleaner::Cleaner;
 use crate::control::{ControlReply, ControlRequest};
 use crate::controller::{Job, ReplyTo};
+use crate::data_dirs::moves::Moves;
 use crate::data_dirs::{DataDirs, DirState};
 use crate::fetch_session::{FetchSessions, TopicRef};
 use crate::frame_reader::RequestBudget;
@@ -83,6 +84,7 @@ pub(crate) struct Shard {
     node_id: i32,
     cluster_id: String,
     pub dirs: Rc<DataDirs>,
+    pub moves: Moves,
     static_config: Arc<StaticConfig>,
     config: RefCell<Rc<BrokerConfig>>,
     image: RefCell<Image>,
@@ -126,6 +128,7 @@ impl Shard {
             dirs,
             topic_configs: RefCell::default(),
             last_name: RefCell::new("".into()),
+            moves: Moves::default(),
             static_config: start.static_config,
             config: RefCell::new(config),
             image: RefCell::new(Image::new(start.cluster_id.as_str())),

@@ -8,21 +8,24 @@ mod support;
 use reactor::ShardSpec;
 use support::{Client, Response, batch, start_shards};
 use wire::messages::{
-    AlterConfigsRequest, AlterConfigsResponse, ApiVersionsRequest, ApiVersionsResponse,
-    CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
-    DeleteRecordsRequest, DeleteRecordsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
-    DescribeClusterRequest, DescribeClusterResponse, DescribeConfigsRequest,
-    DescribeConfigsResponse, DescribeLogDirsRequest, DescribeLogDirsResponse,
-    DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, FetchRequest, FetchResponse,
-    FindCoordinatorRequest, FindCoordinatorResponse, IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse, InitProducerIdRequest, InitProducerIdResponse,
-    ListConfigResourcesRequest, ListConfigResourcesResponse, ListOffsetsRequest,
-    ListOffsetsResponse, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
-    MetadataRequest, MetadataResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
-    ProduceRequest, ProduceResponse, alter_configs_request, create_partitions_request,
-    create_topics_request, delete_records_request, delete_topics_request, describe_configs_request,
-    describe_topic_partitions_request, fetch_request, incremental_alter_configs_request,
-    list_offsets_request, metadata_request, offset_for_leader_epoch_request, produce_request,
+    AlterConfigsRequest, AlterConfigsResponse, AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse,
+    ApiVersionsRequest, ApiVersionsResponse, CreatePartitionsRequest, CreatePartitionsResponse,
+    CreateTopicsRequest, CreateTopicsResponse, DeleteRecordsRequest, DeleteRecordsResponse,
+    DeleteTopicsRequest, DeleteTopicsResponse, DescribeClusterRequest, DescribeClusterResponse,
+    DescribeConfigsRequest, DescribeConfigsResponse, DescribeLogDirsRequest,
+    DescribeLogDirsResponse, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
+    FetchRequest, FetchResponse, FindCoordinatorRequest, FindCoordinatorResponse,
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, InitProducerIdRequest,
+    InitProducerIdResponse, ListConfigResourcesRequest, ListConfigResourcesResponse,
+    ListOffsetsRequest, ListOffsetsResponse, ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse, MetadataRequest, MetadataResponse,
+    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, ProduceRequest, ProduceResponse,
+    alter_configs_request, alter_partition_reassignments_request, alter_replica_log_dirs_request,
+    create_partitions_request, create_topics_request, delete_records_request,
+    delete_topics_request, describe_configs_request, describe_topic_partitions_request,
+    fetch_request, incremental_alter_configs_request, list_offsets_request, metadata_request,
+    offset_for_leader_epoch_request, produce_request,
 };
 use wire::{ApiKey, Message, Records, Uuid};
 
@@ -34,6 +37,8 @@ response!(DeleteRecords, DeleteRecordsResponse, borrows);
 response!(DeleteTopics, DeleteTopicsResponse, borrows);
 response!(DescribeCluster, DescribeClusterResponse, borrows);
 response!(DescribeConfigs, DescribeConfigsResponse, borrows);
+response!(AlterReplicaLogDirs, AlterReplicaLogDirsResponse, borrows);
+response!(AlterPartitionReassignments, AlterPartitionReassignmentsResponse, borrows);
 response!(DescribeLogDirs, DescribeLogDirsResponse, borrows);
 response!(DescribeTopicPartitions, DescribeTopicPartitionsResponse, borrows);
 response!(Fetch, FetchResponse, borrows);
@@ -197,6 +202,43 @@ async fn describe(asker: &mut Asker) {
         assert_eq!(dir.topics.first().expect("the topic").partitions.len(), 2);
     };
     asker.every::<_, DescribeLogDirs>(ApiKey::DescribeLogDirs, request, check).await;
+
+    let request = |_| AlterReplicaLogDirsRequest {
+        dirs: vec![alter_replica_log_dirs_request::AlterReplicaLogDir {
+            path: "/nowhere".into(),
+            topics: vec![alter_replica_log_dirs_request::AlterReplicaLogDirTopic {
+                name: TOPIC.into(),
+                partitions: vec![0].into(),
+            }]
+            .into(),
+        }]
+        .into(),
+    };
+    let check = |_, r: AlterReplicaLogDirsResponse<'_>| {
+        let topic = r.results.first().expect("the topic");
+        assert_eq!(topic.partitions.first().expect("the partition").error_code, 57);
+    };
+    asker.every::<_, AlterReplicaLogDirs>(ApiKey::AlterReplicaLogDirs, request, check).await;
+
+    let request = |_| AlterPartitionReassignmentsRequest {
+        timeout_ms: 1000,
+        allow_replication_factor_change: true,
+        topics: vec![alter_partition_reassignments_request::ReassignableTopic {
+            name: TOPIC.into(),
+            partitions: vec![alter_partition_reassignments_request::ReassignablePartition {
+                partition_index: 0,
+                replicas: None,
+            }]
+            .into(),
+        }]
+        .into(),
+    };
+    let check = |_, r: AlterPartitionReassignmentsResponse<'_>| {
+        let topic = r.responses.first().expect("the topic");
+        assert_eq!(topic.partitions.first().expect("the partition").error_code, 85);
+    };
+    let key = ApiKey::AlterPartitionReassignments;
+    asker.every::<_, AlterPartitionReassignments>(key, request, check).await;
 
     let request = |_| ListPartitionReassignmentsRequest::default();
     let check = |_, r: ListPartitionReassignmentsResponse<'_>| assert_eq!(r.error_code, 0);

@@ -32,6 +32,13 @@ impl Cancel {
         self.0.asked.get()
     }
 
+    /// Resolves when it is asked for.
+    pub async fn cancelled(&self) {
+        while !self.is_cancelled() {
+            self.changed().await;
+        }
+    }
+
     pub(crate) fn changed(&self) -> Notified {
         self.0.changed.notified()
     }

@@ -15,7 +15,7 @@ use wire::messages::describe_log_dirs_response::{
 use super::{Request, owned};
 use crate::data_dirs::DirState;
 use crate::reply::Handled;
-use crate::shard::OPENING_WAIT_MAX;
+use crate::shard::{OPENING_WAIT_MAX, Shard};
 
 /// How long a disk may take to tell its free space.
 const SPACE_WAIT: Duration = Duration::from_secs(5);
@@ -55,6 +55,11 @@ pub(crate) async fn handle(request: Request) -> Handled {
                 is_future_key: false,
             });
         }
+        for (name, future) in futures(shard, number) {
+            if asked.as_ref().is_none_or(|a| a.contains(&(name.clone(), future.partition_index))) {
+                topics.entry(name).or_default().push(future);
+            }
+        }
         let topics: Vec<DescribeLogDirsTopic<'_>> = topics
             .into_iter()
             .map(|(name, partitions)| DescribeLogDirsTopic {
@@ -76,6 +81,26 @@ pub(crate) async fn handle(request: Request) -> Handled {
         });
     }
     request.reply(&DescribeLogDirsResponse { results: results.into(), ..Default::default() })
+}
+
+/// The copies that are being made in a directory.
+fn futures(shard: &Shard, dir_number: usize) -> Vec<(String, DescribeLogDirsPartition)> {
+    let open = shard.open_partitions();
+    let moving = open.iter().filter_map(|partition| {
+        let moving = shard.moves.of((partition.topic_id, partition.index))?;
+        (moving.target == dir_number).then(|| {
+            let size = moving.copied_bytes.get();
+            let lag = partition.log.log_end_offset() - moving.next_offset.get();
+            let future = DescribeLogDirsPartition {
+                partition_index: partition.index,
+                partition_size: i64::try_from(size).unwrap_or(i64::MAX),
+                offset_lag: lag.max(0),
+                is_future_key: true,
+            };
+            (partition.topic.to_string(), future)
+        })
+    });
+    moving.collect()
 }
 
 /// A directory that does not answer cannot be used, whatever it is.

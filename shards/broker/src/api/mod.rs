@@ -17,6 +17,8 @@ use crate::shard::Shard;
 
 mod aborted;
 mod alter_configs;
+mod alter_partition_reassignments;
+mod alter_replica_log_dirs;
 mod api_versions;
 mod create_partitions;
 mod create_topics;
@@ -51,7 +53,7 @@ const fn api(key: ApiKey, min: i16, max: i16) -> ApiSupport {
     ApiSupport { key, min, max, advertised_min: min }
 }
 
-static TABLE: [ApiSupport; 20] = [
+static TABLE: [ApiSupport; 22] = [
     ApiSupport { key: ApiKey::Produce, min: 3, max: 13, advertised_min: 0 },
     api(ApiKey::Fetch, 4, 18),
     api(ApiKey::ListOffsets, 1, 11),
@@ -65,9 +67,11 @@ static TABLE: [ApiSupport; 20] = [
     api(ApiKey::OffsetForLeaderEpoch, 2, 4),
     api(ApiKey::DescribeConfigs, 1, 4),
     api(ApiKey::AlterConfigs, 0, 2),
+    api(ApiKey::AlterReplicaLogDirs, 1, 2),
     api(ApiKey::DescribeLogDirs, 1, 5),
     api(ApiKey::CreatePartitions, 0, 3),
     api(ApiKey::IncrementalAlterConfigs, 0, 1),
+    api(ApiKey::AlterPartitionReassignments, 0, 1),
     api(ApiKey::ListPartitionReassignments, 0, 0),
     api(ApiKey::DescribeCluster, 0, 2),
     api(ApiKey::ListConfigResources, 0, 1),
@@ -181,7 +185,9 @@ pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
         ApiKey::DescribeConfigs => later!(describe_configs::handle),
         ApiKey::AlterConfigs => later!(alter_configs::handle_replace),
         ApiKey::IncrementalAlterConfigs => later!(alter_configs::handle_incremental),
+        ApiKey::AlterReplicaLogDirs => later!(alter_replica_log_dirs::handle),
         ApiKey::DescribeLogDirs => later!(describe_log_dirs::handle),
+        ApiKey::AlterPartitionReassignments => later!(alter_partition_reassignments::handle),
         ApiKey::CreatePartitions => later!(create_partitions::handle),
         ApiKey::ListPartitionReassignments => later!(list_partition_reassignments::handle),
         ApiKey::DescribeCluster => later!(describe_cluster::handle),

@@ -24,6 +24,13 @@ pub(crate) fn samples(shard: &Shard, out: &mut Samples) {
             of_disk(shard, number, &labels, out);
         }
     }
+    let help = "Partitions that are being moved between data directories.";
+    out.gauge("corelane_data_dir_moves", help, &[], shard.moves.count() as f64);
+    let help = "Moves between data directories that are done.";
+    out.counter("corelane_data_dir_moves_total", help, &[], shard.moves.finished.get() as f64);
+    let help = "Moves between data directories that failed; the broker's log says why.";
+    let failed = shard.moves.failed.get() as f64;
+    out.counter("corelane_data_dir_move_failures_total", help, &[], failed);
 }
 
 fn of_disk(shard: &Shard, number: usize, labels: &[(&'static str, &str)], out: &mut Samples) {

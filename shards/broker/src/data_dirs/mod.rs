@@ -38,6 +38,7 @@ use placement::Candidate;
 pub(crate) mod health;
 pub(crate) mod identity;
 pub(crate) mod metrics;
+pub(crate) mod moves;
 pub(crate) mod placement;
 mod reserve;
 pub(crate) mod settle;
@@ -80,7 +81,7 @@ pub(crate) struct DataDirs {
     paths: Vec<PathBuf>,
     /// Where the metadata log is; known on shard 0.
     metadata_dir: Cell<Option<usize>>,
-    metadata_failed: Notify,
+    failed: Notify,
 }
 
 pub(crate) struct DataDir {
@@ -117,7 +118,7 @@ impl DataDirs {
             dirs: dirs.collect(),
             paths,
             metadata_dir: Cell::new(None),
-            metadata_failed: Notify::new(),
+            failed: Notify::new(),
         }
     }
 
@@ -136,6 +137,11 @@ impl DataDirs {
     /// The directory with this id, whatever its state.
     pub fn by_id(&self, id: Uuid) -> Option<usize> {
         self.dirs.iter().position(|dir| dir.id.get() == Some(id))
+    }
+
+    /// The directory with this path.
+    pub fn by_path(&self, path: &str) -> Option<usize> {
+        self.paths.iter().position(|known| known.as_os_str() == path)
     }
 
     /// The directory that holds this path.
@@ -221,9 +227,7 @@ impl DataDirs {
         if news {
             dir.failure.replace(Some(reason.into()));
             dir.failures.set(dir.failures.get() + 1);
-            if self.metadata_dir.get() == Some(number) {
-                self.metadata_failed.notify_all();
-            }
+            self.failed.notify_all();
         }
         news
     }
@@ -266,7 +270,14 @@ impl DataDirs {
                 let path = self.path(number).unwrap_or(Path::new("")).display();
                 return format!("{path}, which holds the metadata log, has failed: {reason}");
             }
-            self.metadata_failed.notified().await;
+            self.failed.notified().await;
+        }
+    }
+
+    /// Resolves when the directory has failed: what is done there need not be waited for.
+    pub async fn failed(&self, number: usize) {
+        while !self.is_failed(number) {
+            self.failed.notified().await;
         }
     }
 

@@ -51,6 +51,7 @@ pub struct BrokerConfig {
     pub log_flush_offset_checkpoint_interval_ms: i64,
     pub log_flush_start_offset_checkpoint_interval_ms: i64,
     pub fetch_max_bytes: u32,
+    pub replica_alter_log_dirs_io_max_bytes_per_second: i64,
     pub fetch_session_slots: u32,
     pub producer_id_expiration_ms: i64,
     /// Bytes of metadata records after which a snapshot is written.
@@ -101,6 +102,8 @@ impl BrokerConfig {
             log_flush_start_offset_checkpoint_interval_ms: r
                 .number("log.flush.start.offset.checkpoint.interval.ms")?,
             fetch_max_bytes: r.number("fetch.max.bytes")?,
+            replica_alter_log_dirs_io_max_bytes_per_second: r
+                .number("replica.alter.log.dirs.io.max.bytes.per.second")?,
             fetch_session_slots: r.number("max.incremental.fetch.session.cache.slots")?,
             producer_id_expiration_ms: r.number("producer.id.expiration.ms")?,
             metadata_snapshot_bytes: r.number("metadata.log.max.record.bytes.between.snapshots")?,

@@ -7,6 +7,7 @@
 //! | broker comes with fewer shards     | replicas of shard s move to shard s mod shards; data does not |
 //! | broker comes with more shards      | the new shards get their share; data does not move            |
 //! | broker comes after a crash         | leaders keep their place in a new leader epoch                |
+//! | broker comes amid a core-to-core move | stays on the old core                                     |
 //! | broker is fenced or goes           | leaves the in-sync sets, except where it is the last member   |
 
 use wire::messages as m;
@@ -97,8 +98,13 @@ impl Controller<'_> {
             let mut next = partition.clone();
             next.replicas = mapped(&partition.replicas, moved);
             next.isr = mapped(&partition.isr, moved);
+            // A move from core to core that a crash has ended: the partition is where it was.
             next.adding = mapped(&partition.adding, moved);
             next.removing = mapped(&partition.removing, moved);
+            if next.adding.iter().all(|node| node.broker() == r.broker_id) {
+                next.adding.clear();
+                next.removing.clear();
+            }
             next.leader = match partition.leader {
                 NO_LEADER => elect(&next, alive),
                 leader => moved(leader),

@@ -13,6 +13,7 @@ mod names;
 mod partitions;
 mod placement;
 mod producer_ids;
+mod reassign;
 mod topics;
 
 use wire::ErrorCode;
@@ -26,6 +27,7 @@ pub use names::{
 pub use partitions::{CreatePartitions, assign_directory};
 pub use producer_ids::{PRODUCER_ID_BLOCK_LEN, ProducerIdBlock};
 pub use topics::{AdoptTopic, CreateTopic, CreatedTopic, DeleteTopic, DeletedTopic};
+pub use reassign::{Reassign, ReassignPartition, Reassigned};
 
 use crate::config::{BrokerConfig, Layers, StaticConfig};
 use crate::image::Image;

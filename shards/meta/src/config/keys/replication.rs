@@ -104,7 +104,8 @@ pub(super) const REPLICATION: Section = Section {
         per_broker("replica.alter.log.dirs.io.max.bytes.per.second", Kind::Long)
             .default("9223372036854775807")
             .at_least(0)
-            .doc("Bytes a second of moves between data directories."),
+            .doc("Bytes a second of moves between data directories, for each shard.")
+            .honoured(),
         read_only("leader.imbalance.per.broker.percentage", Kind::Int)
             .default("10")
             .doc("Gone from Kafka 4; still read from old files.")

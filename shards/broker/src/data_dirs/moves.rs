@@ -1,0 +1,335 @@
+//! Moving a partition from one data directory to another while it is written and read.
+//!
+//! ```text
+//!  a/t-0 ──passes──► b/t-0.<hex>-future      served from a; the log knows nothing of the copy
+//!  a/t-0 closed ───► the copy is made whole  requests wait, milliseconds
+//!  metadata: t-0 is in b                     ◄── from here on the copy is the partition
+//!  b/t-0.<hex>-future becomes b/t-0          served from b
+//!  a/t-0 becomes a/t-0.<hex>-delete          and goes
+//! ```
+//! A crash before the metadata says so leaves a copy that the next start removes; after it, one that
+//! the next start gives its name (`settle.rs`). There is one good copy at every moment.
+//!
+//! Lives on the shard that leads the partition. Moves of one shard run one after the other, in the
+//! background class.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use log::{Cancel, Relocation};
+use reactor::sync::{Notify, Semaphore};
+use reactor::{Class, Either, fs, race, spawn_in};
+use tracing::{info, warn};
+use wire::{ErrorCode, Uuid};
+
+use super::DirState;
+use crate::control::ControlRequest;
+use crate::partition::Partition;
+use crate::shard::Shard;
+
+/// With fewer bytes left to copy the log is closed.
+const CLOSE_AT_BYTES: u64 = 4 << 20;
+/// A log that is written faster than it is copied is closed after so many passes all the same.
+const PASSES_MAX: usize = 64;
+/// Times a copy is begun anew because the log was opened anew meanwhile.
+const ATTEMPTS_MAX: usize = 3;
+
+/// The moves of one shard.
+#[derive(Default)]
+pub(crate) struct Moves {
+    by_partition: RefCell<BTreeMap<(Uuid, i32), Rc<Move>>>,
+    turn: Turn,
+    /// Moves that ended since the start, and those of them that failed.
+    pub finished: Cell<u64>,
+    pub failed: Cell<u64>,
+}
+
+struct Turn(Semaphore);
+
+impl Default for Turn {
+    fn default() -> Self {
+        Turn(Semaphore::new(1))
+    }
+}
+
+/// One partition on its way.
+pub(crate) struct Move {
+    pub target: usize,
+    pub copied_bytes: Cell<u64>,
+    pub next_offset: Cell<i64>,
+    is_cancelled: Cell<bool>,
+    changed: Notify,
+}
+
+impl Moves {
+    pub fn of(&self, key: (Uuid, i32)) -> Option<Rc<Move>> {
+        self.by_partition.borrow().get(&key).cloned()
+    }
+
+    pub fn count(&self) -> usize {
+        self.by_partition.borrow().len()
+    }
+
+    /// Ends a move that is still copying, if there is one: the partition stays where it is.
+    fn cancel(&self, key: (Uuid, i32)) {
+        if let Some(moving) = self.by_partition.borrow_mut().remove(&key) {
+            moving.is_cancelled.set(true);
+            moving.changed.notify_all();
+        }
+    }
+
+    /// Takes a move off the list, unless another has taken its place.
+    fn end(&self, key: (Uuid, i32), moving: &Rc<Move>) {
+        let mut moves = self.by_partition.borrow_mut();
+        if moves.get(&key).is_some_and(|current| Rc::ptr_eq(current, moving)) {
+            moves.remove(&key);
+        }
+    }
+}
+
+impl Move {
+    async fn cancelled(&self) {
+        while !self.is_cancelled.get() {
+            self.changed.notified().await;
+        }
+    }
+}
+
+/// Begins to move a partition to a data directory; done already if it is there. A move elsewhere is
+/// given up for it.
+///
+/// # Errors
+/// `LOG_DIR_NOT_FOUND` (57) if no directory has this path, `KAFKA_STORAGE_ERROR` (56) if it or the
+/// partition's own cannot be used, `REPLICA_NOT_AVAILABLE` (9) if the partition is not here.
+pub(crate) fn begin(
+    shard: &Rc<Shard>,
+    path: &str,
+    partition: Option<Result<Rc<Partition>, ErrorCode>>,
+) -> Result<(), ErrorCode> {
+    let target = shard.dirs.by_path(path).ok_or(ErrorCode::LogDirNotFound)?;
+    match shard.dirs.state(target) {
+        DirState::Online => {}
+        DirState::Full | DirState::Failed(_) => return Err(ErrorCode::KafkaStorageError),
+    }
+    let partition = partition.ok_or(ErrorCode::ReplicaNotAvailable)??;
+    let key = (partition.topic_id, partition.index);
+    if let Some(moving) = shard.moves.of(key) {
+        if moving.target == target {
+            return Ok(());
+        }
+        shard.moves.cancel(key);
+    }
+    if partition.dir_number == target {
+        return Ok(());
+    }
+    let moving = Rc::new(Move {
+        target,
+        copied_bytes: Cell::new(0),
+        next_offset: Cell::new(0),
+        is_cancelled: Cell::new(false),
+        changed: Notify::new(),
+    });
+    shard.moves.by_partition.borrow_mut().insert(key, moving.clone());
+    spawn_in(Class::Background, run(shard.clone(), key, moving)).detach();
+    Ok(())
+}
+
+async fn run(shard: Rc<Shard>, key: (Uuid, i32), moving: Rc<Move>) {
+    let turn = race(shard.moves.turn.0.acquire(1), moving.cancelled()).await;
+    let Either::Left(_turn) = turn else { return };
+    for _ in 0..ATTEMPTS_MAX {
+        let open = shard.open_partitions();
+        let here = open.into_iter().find(|p| (p.topic_id, p.index) == key);
+        let Some(partition) = here else { break };
+        let name = format!("{}-{}", partition.topic, partition.index);
+        let to = shard.dirs.path(moving.target).map(Path::to_owned).unwrap_or_default();
+        match relocate(&shard, &moving, &partition, &to).await {
+            Ok(()) => {
+                info!("moved {name} to {}", to.display());
+                shard.moves.finished.set(shard.moves.finished.get() + 1);
+                break;
+            }
+            Err(reason) if moving.is_cancelled.get() || shard.is_stopping() => {
+                info!("the move of {name} to {} was given up: {reason}", to.display());
+                break;
+            }
+            Err(reason) => {
+                warn!("could not move {name} to {}: {reason}", to.display());
+                shard.moves.failed.set(shard.moves.failed.get() + 1);
+                // A log that was opened anew meanwhile is worth another attempt.
+                if shard.partitions.serves(&partition) || shard.dirs.is_failed(moving.target) {
+                    break;
+                }
+            }
+        }
+    }
+    shard.moves.end(key, &moving);
+}
+
+async fn relocate(
+    shard: &Rc<Shard>,
+    moving: &Rc<Move>,
+    partition: &Rc<Partition>,
+    to: &Path,
+) -> Result<(), String> {
+    let name = log::partition_dir_name(&partition.topic, partition.index);
+    let unique = [reactor::random_u64(), reactor::random_u64()];
+    let own_name = log::future_dir_name(&name, unique);
+    if log::parse_future_dir_name(&own_name) != Some(name.as_str()) {
+        return Err("the topic's name is too long for the copy's folder".to_owned());
+    }
+    let future = to.join(own_name);
+    let copied = copy(shard, moving, partition, future.clone()).await;
+    let relocation = match copied {
+        Ok(relocation) => relocation,
+        Err(reason) => return give_up(&future, &reason).await,
+    };
+    let Some(paused) = shard.partitions.pause(partition) else {
+        return give_up(&future, "the partition was taken out of service").await;
+    };
+    // From here on nobody writes or reads; however this ends, the partition is resumed.
+    let decided = decide(shard, moving, partition, relocation, &paused.cancel).await;
+    let home = match &decided {
+        Decided::Moved => take_place(shard, partition, (&future, &to.join(&name))).await,
+        Decided::Unknown(_) => None,
+        Decided::Stays(_) => Some(partition.dir_number),
+    };
+    if home == Some(moving.target) {
+        shard.moves.end((partition.topic_id, partition.index), moving);
+    }
+    shard.partitions.resume(shard, &paused, partition, home);
+    match decided {
+        Decided::Stays(reason) => give_up(&future, &reason).await,
+        Decided::Unknown(reason) => Err(reason),
+        Decided::Moved if home.is_none() => {
+            Err("the copy could not take its place yet; the next start sees to it".to_owned())
+        }
+        Decided::Moved => Ok(()),
+    }
+}
+
+/// What became of a copy.
+enum Decided {
+    /// The metadata says that the copy is the partition.
+    Moved,
+    /// The partition is where it was.
+    Stays(String),
+    /// The next start does what the metadata says.
+    Unknown(String),
+}
+
+/// Closes the log, makes the copy whole and has it recorded.
+async fn decide(
+    shard: &Rc<Shard>,
+    moving: &Rc<Move>,
+    partition: &Rc<Partition>,
+    relocation: Relocation,
+    cancel: &Cancel,
+) -> Decided {
+    let finishing = async {
+        partition.log.clone().close().await.map_err(|error| error.to_string())?;
+        relocation.finish().await.map_err(|error| error.to_string())
+    };
+    let failed = race(shard.dirs.failed(partition.dir_number), shard.dirs.failed(moving.target));
+    match race(finishing, failed).await {
+        Either::Left(Ok(())) => {}
+        Either::Left(Err(reason)) => return Decided::Stays(reason),
+        Either::Right(_) => return Decided::Stays("a directory has failed".to_owned()),
+    }
+    let epoch = {
+        let image = shard.image();
+        let topic = image.topic_by_id(partition.topic_id);
+        topic.and_then(|topic| topic.partition(partition.index)).map(|state| state.partition_epoch)
+    };
+    let (Some(directory), Some(partition_epoch)) = (shard.dirs.id(moving.target), epoch) else {
+        return Decided::Stays("the partition or the directory is gone".to_owned());
+    };
+    if cancel.is_cancelled() {
+        return Decided::Stays("the partition goes elsewhere".to_owned());
+    }
+    let request = ControlRequest::AssignDirectory {
+        topic_id: partition.topic_id,
+        partition: partition.index,
+        partition_epoch,
+        directory,
+    };
+    match race(shard.control(request), cancel.cancelled()).await {
+        Either::Left(reply) => match reply.directory_assigned() {
+            Ok(()) => Decided::Moved,
+            Err(failure) => Decided::Stays(failure.message),
+        },
+        // Whether the metadata still changes is not known.
+        Either::Right(_) if shard.is_stopping() => Decided::Unknown("the broker stops".to_owned()),
+        // It does not: the partition has changed, and the controller looks at that.
+        Either::Right(_) => Decided::Stays("the partition goes elsewhere".to_owned()),
+    }
+}
+
+/// Copies until little is left.
+async fn copy(
+    shard: &Rc<Shard>,
+    moving: &Rc<Move>,
+    partition: &Rc<Partition>,
+    future: PathBuf,
+) -> Result<Relocation, String> {
+    let begun = Relocation::begin(partition.log.clone(), future).await;
+    let mut relocation = begun.map_err(|error| error.to_string())?;
+    let pace = || match shard.config().replica_alter_log_dirs_io_max_bytes_per_second {
+        0 | i64::MAX => None,
+        limit => u64::try_from(limit).ok(),
+    };
+    for _ in 0..PASSES_MAX {
+        let passing = relocation.pass(&pace);
+        let failed = race(shard.dirs.failed(moving.target), moving.cancelled());
+        let ended = race(failed, shard.stop_asked());
+        let copied = match race(passing, ended).await {
+            Either::Left(copied) => copied.map_err(|error| error.to_string())?,
+            Either::Right(_) => {
+                return Err("it was cancelled, or the directory has failed".to_owned());
+            }
+        };
+        moving.copied_bytes.set(relocation.copied_bytes());
+        moving.next_offset.set(relocation.next_offset());
+        if copied <= CLOSE_AT_BYTES {
+            break;
+        }
+    }
+    Ok(relocation)
+}
+
+async fn give_up(future: &Path, reason: &str) -> Result<(), String> {
+    if let Err(error) = fs::remove_dir_all(future).await {
+        warn!("{} stays until the next start: {error}", future.display());
+    }
+    Err(reason.to_owned())
+}
+
+/// The metadata says that the copy is the partition: it gets its name, and the old one goes. Returns
+/// the directory to open it in.
+async fn take_place(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    (future, own): (&Path, &Path),
+) -> Option<usize> {
+    let named = async {
+        fs::rename(future, own).await?;
+        match own.parent() {
+            Some(parent) => fs::sync_dir(parent).await,
+            None => Ok(()),
+        }
+    };
+    if let Err(error) = named.await {
+        warn!("{} could not take its place: {error}", future.display());
+        return None;
+    }
+    if let Err(error) = partition.log.clone().delete().await {
+        warn!("the old copy of {} stays until the next start: {error}", own.display());
+    }
+    let is_gone = shard.image().topic_by_id(partition.topic_id).is_none();
+    if is_gone && let Err(error) = fs::remove_dir_all(own).await {
+        warn!("{} is of a deleted topic and stays until the next start: {error}", own.display());
+    }
+    shard.dirs.holding(own)
+}

@@ -1,0 +1,334 @@
+//! Moves in the simulator: between disks under load, with a crash at any point; and from core to
+//! core. A failing seed is added to `SEEDS_KEPT`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use reactor::sim::{Crash, Outcome, World, with_faults};
+use support::{BASE_PORT, Client, batch, directory_id, start_on, values};
+use wire::ApiKey;
+use wire::messages::alter_partition_reassignments_request::{
+    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
+};
+use wire::messages::alter_partition_reassignments_response::AlterPartitionReassignmentsResponse;
+use wire::messages::alter_replica_log_dirs_request::{
+    AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest,
+};
+use wire::messages::alter_replica_log_dirs_response::AlterReplicaLogDirsResponse;
+use wire::messages::describe_log_dirs_request::DescribeLogDirsRequest;
+use wire::messages::describe_log_dirs_response::DescribeLogDirsResponse;
+
+const DIRS: [&str; 2] = ["/disk1", "/disk2"];
+const TOPIC: &str = "t";
+const SMALL_SEGMENTS: [(&str, &str); 1] = [("internal.segment.bytes", "20000")];
+const SEEDS_KEPT: [u64; 0] = [];
+/// Seeds of one test; `SIM_SEEDS` asks for more.
+const SEEDS: u64 = 16;
+
+crate::response!(Altered, AlterReplicaLogDirsResponse, borrows);
+crate::response!(Described, DescribeLogDirsResponse, borrows);
+crate::response!(Reassigned, AlterPartitionReassignmentsResponse, borrows);
+
+type Acknowledged = Rc<RefCell<Vec<(i64, Vec<u8>)>>>;
+
+async fn start(shards: u16) -> Vec<Client> {
+    for dir in DIRS {
+        reactor::fs::create_dir_all(Path::new(dir)).await.unwrap();
+    }
+    reactor::fs::sync_dir(Path::new("/")).await.unwrap();
+    let mut started = start_on(shards, BASE_PORT, &DIRS, &[]);
+    started.ready().await;
+    let mut clients = Vec::new();
+    for address in &started.addresses {
+        clients.push(Client::connect(*address).await.unwrap());
+    }
+    std::mem::forget(started);
+    clients
+}
+
+async fn alter(client: &mut Client, dir: &str, partition: i32) -> i16 {
+    let topic = AlterReplicaLogDirTopic { name: TOPIC.into(), partitions: vec![partition].into() };
+    let dir = AlterReplicaLogDir { path: dir.to_owned().into(), topics: vec![topic].into() };
+    let request = AlterReplicaLogDirsRequest { dirs: vec![dir].into() };
+    let answer: AlterReplicaLogDirsResponse<'static> =
+        client.call::<_, Altered>(ApiKey::AlterReplicaLogDirs, 2, &request).await.unwrap();
+    let topic = answer.results.first().unwrap();
+    topic.partitions.first().unwrap().error_code
+}
+
+/// Where partition 0 is, and where a copy is being made.
+async fn place(client: &mut Client) -> (Option<String>, Option<String>) {
+    let request = DescribeLogDirsRequest { topics: None };
+    let answer: DescribeLogDirsResponse<'static> =
+        client.call::<_, Described>(ApiKey::DescribeLogDirs, 4, &request).await.unwrap();
+    let mut place = (None, None);
+    for dir in answer.results.iter() {
+        for topic in dir.topics.iter() {
+            for partition in topic.partitions.iter().filter(|p| p.partition_index == 0) {
+                let known = if partition.is_future_key { &mut place.1 } else { &mut place.0 };
+                assert_eq!(known.replace(dir.log_dir.to_string()), None, "told twice");
+            }
+        }
+    }
+    place
+}
+
+/// Produces until told to stop; a refusal that clients retry is tried again.
+async fn produce_on(seed: u64, acknowledged: Acknowledged) {
+    let address = support::addresses(1, BASE_PORT)[0];
+    let mut client = Client::connect(address).await.unwrap();
+    for number in 0.. {
+        let mut value = format!("{seed}/{number}/").into_bytes();
+        value.resize(value.len() + (number * 37) % 3000, b'v');
+        let bytes = batch(&[&value], reactor::wall_clock_ms());
+        loop {
+            match client.produce(TOPIC, 0, &bytes).await.unwrap() {
+                (0, offset) => {
+                    acknowledged.borrow_mut().push((offset, value));
+                    break;
+                }
+                // Between closing and opening.
+                (6, _) => reactor::sleep(Duration::from_millis(1)).await,
+                (error, _) => panic!("produce answered {error}"),
+            }
+        }
+    }
+}
+
+async fn everything(client: &mut Client) -> Vec<(i64, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut next = 0;
+    loop {
+        let (error, end, bytes) = client.fetch(TOPIC, 0, next, 0).await.unwrap();
+        if error == 6 {
+            reactor::sleep(Duration::from_millis(1)).await;
+            continue;
+        }
+        assert_eq!(error, 0, "from {next}");
+        let records = values(&bytes);
+        let Some((last, _)) = records.last() else {
+            assert_eq!(next, end);
+            return all;
+        };
+        next = last + 1;
+        all.extend(records);
+    }
+}
+
+fn check(acknowledged: &Acknowledged, records: &[(i64, Vec<u8>)]) {
+    for (offset, value) in acknowledged.borrow().iter() {
+        let found = records.get(*offset as usize).map(|(_, value)| value);
+        assert!(found == Some(value), "offset {offset} of {}", records.len());
+    }
+    let offsets: Vec<i64> = records.iter().map(|(offset, _)| *offset).collect();
+    assert_eq!(offsets, (0..records.len() as i64).collect::<Vec<_>>(), "no gaps");
+}
+
+/// Moves the partition to and fro under load.
+async fn move_to_and_fro(acknowledged: Acknowledged, moves: usize) {
+    let mut client = start(1).await.remove(0);
+    let created = client.create_topic(TOPIC, 1, &SMALL_SEGMENTS).await.unwrap();
+    assert!(created == 0 || created == 36);
+    let producing = reactor::spawn(produce_on(reactor::random_u64(), acknowledged.clone()));
+    for _ in 0..moves {
+        let more = acknowledged.borrow().len() + 40;
+        while acknowledged.borrow().len() < more {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        let (Some(from), _) = place(&mut client).await else { panic!("it is nowhere") };
+        let to = DIRS.into_iter().find(|dir| *dir != from).unwrap();
+        assert_eq!(alter(&mut client, to, 0).await, 0);
+        while place(&mut client).await != (Some(to.to_owned()), None) {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    drop(producing);
+    let records = everything(&mut client).await;
+    check(&acknowledged, &records);
+}
+
+#[test]
+fn a_partition_moves_between_disks_under_load() {
+    for seed in 0..2 {
+        let acknowledged = Acknowledged::default();
+        let ours = acknowledged.clone();
+        let outcome = World::new(seed).run(move || move_to_and_fro(ours, 4));
+        assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+        assert!(acknowledged.borrow().len() > 150);
+    }
+}
+
+/// The folders that hold something of the partition, by disk.
+fn folders(world: &mut World) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for (path, _) in world.disk().files() {
+        let folder = path.parent().unwrap().to_path_buf();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with("t-0") && !name.ends_with("-delete") && !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+/// Returns how many of the crashes left a copy that was being made.
+fn crash_while_moving(seed: u64, kind: Crash) -> usize {
+    let mut amid = 0;
+    let mut world = World::new(seed);
+    let acknowledged = Acknowledged::default();
+    for run in 0..3 {
+        world.crash_after(150 + (seed * 7919 + run * 131) % 1900, kind);
+        let ours = acknowledged.clone();
+        let crashed = world.run(move || move_to_and_fro(ours, usize::MAX));
+        assert!(matches!(crashed, Outcome::Crashed(_)), "seed {seed} run {run}: {crashed:?}");
+        let is_copy = |path: &PathBuf| path.to_string_lossy().ends_with("-future");
+        amid += usize::from(folders(&mut world).iter().any(is_copy));
+        let read = world.run(|| async {
+            let mut client = start(1).await.remove(0);
+            match client.fetch(TOPIC, 0, 0, 0).await.unwrap().0 {
+                // The crash came before the topic was created.
+                3 => Vec::new(),
+                _ => everything(&mut client).await,
+            }
+        });
+        let Outcome::Finished(records) = read else { panic!("seed {seed} run {run}: {read:?}") };
+        // A power cut may take what was not synced; what is there is whole and in order.
+        if kind == Crash::Process {
+            check(&acknowledged, &records);
+        } else {
+            acknowledged.borrow_mut().retain(|(offset, _)| (*offset as usize) < records.len());
+            check(&acknowledged, &records);
+        }
+        let folders = folders(&mut world);
+        let stray = |path: &&PathBuf| path.to_string_lossy().ends_with("-stray");
+        let copies = folders.iter().filter(|path| !stray(path)).count();
+        assert!(copies <= 1, "seed {seed} run {run}: {folders:?}");
+    }
+    amid
+}
+
+fn seeds() -> u64 {
+    std::env::var("SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS)
+}
+
+#[test]
+fn a_crash_at_any_point_of_a_move_leaves_one_good_copy() {
+    let seeds = SEEDS_KEPT.into_iter().chain(0..seeds());
+    let amid: usize = seeds.map(|seed| crash_while_moving(seed, Crash::Process)).sum();
+    assert!(amid > 3, "only {amid} crashes came amid a move");
+}
+
+#[test]
+fn a_power_cut_at_any_point_of_a_move_leaves_one_good_copy() {
+    let amid: usize = (1000..1000 + seeds()).map(|s| crash_while_moving(s, Crash::Power)).sum();
+    assert!(amid > 3, "only {amid} power cuts came amid a move");
+}
+
+async fn refusals() {
+    let mut client = start(1).await.remove(0);
+    assert_eq!(client.create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+    assert_eq!(alter(&mut client, "/nowhere", 0).await, 57);
+    assert_eq!(alter(&mut client, "/disk1", 5).await, 9, "no such partition");
+    let (here, _) = place(&mut client).await;
+    assert_eq!(alter(&mut client, &here.unwrap(), 0).await, 0, "it is there already");
+    with_faults(|faults| faults.disk.broken.insert("/disk2".into()));
+    let begin = reactor::now();
+    while alter(&mut client, "/disk2", 0).await != 56 {
+        assert!(reactor::now() - begin < Duration::from_secs(60));
+        reactor::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(client.delete_topic(TOPIC).await.unwrap(), 0);
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused_as_kafka_does() {
+    let outcome = World::new(2).run(refusals);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+/// The topic goes while its partition is on its way; another of its name begins empty.
+async fn delete_while_moving(after: u64) {
+    let mut client = start(1).await.remove(0);
+    assert_eq!(client.create_topic(TOPIC, 1, &SMALL_SEGMENTS).await.unwrap(), 0);
+    let value = vec![b'v'; 10_000];
+    for _ in 0..30 {
+        let bytes = batch(&[&value], reactor::wall_clock_ms());
+        assert_eq!(client.produce(TOPIC, 0, &bytes).await.unwrap().0, 0);
+    }
+    let (from, _) = place(&mut client).await;
+    let to = DIRS.into_iter().find(|dir| Some(*dir) != from.as_deref()).unwrap();
+    assert_eq!(alter(&mut client, to, 0).await, 0);
+    reactor::sleep(Duration::from_micros(after)).await;
+    assert_eq!(client.delete_topic(TOPIC).await.unwrap(), 0);
+    assert_eq!(client.create_topic(TOPIC, 1, &SMALL_SEGMENTS).await.unwrap(), 0);
+    let bytes = batch(&[b"new"], reactor::wall_clock_ms());
+    assert_eq!(client.produce(TOPIC, 0, &bytes).await.unwrap(), (0, 0));
+    assert_eq!(everything(&mut client).await, [(0, b"new".to_vec())]);
+}
+
+#[test]
+fn a_topic_can_be_deleted_while_it_moves() {
+    for after in (0..60).map(|step| step * 300) {
+        let outcome = World::new(after).run(move || delete_while_moving(after));
+        assert!(matches!(outcome, Outcome::Finished(())), "after {after} us: {outcome:?}");
+    }
+}
+
+async fn reassign(client: &mut Client, replicas: Option<Vec<i32>>) -> i16 {
+    let partition =
+        ReassignablePartition { partition_index: 0, replicas: replicas.map(Into::into) };
+    let topic = ReassignableTopic { name: TOPIC.into(), partitions: vec![partition].into() };
+    let request = AlterPartitionReassignmentsRequest {
+        timeout_ms: 30_000,
+        allow_replication_factor_change: false,
+        topics: vec![topic].into(),
+    };
+    let answer: AlterPartitionReassignmentsResponse<'static> = client
+        .call::<_, Reassigned>(ApiKey::AlterPartitionReassignments, 1, &request)
+        .await
+        .unwrap();
+    let topic = answer.responses.first().unwrap();
+    topic.partitions.first().unwrap().error_code
+}
+
+async fn from_core_to_core() {
+    let mut clients = start(2).await;
+    assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+    let bytes = batch(&[b"v"], reactor::wall_clock_ms());
+    let mut leader = match clients[0].produce(TOPIC, 0, &bytes).await.unwrap() {
+        (0, 0) => 0,
+        (6, _) => {
+            assert_eq!(clients[1].produce(TOPIC, 0, &bytes).await.unwrap(), (0, 0));
+            1
+        }
+        other => panic!("{other:?}"),
+    };
+    for number in 1..6i64 {
+        let other = 1 - leader;
+        let node = 1000 + other as i32;
+        assert_eq!(reassign(&mut clients[leader], Some(vec![node])).await, 0);
+        assert_eq!(clients[leader].produce(TOPIC, 0, &bytes).await.unwrap().0, 6);
+        assert_eq!(clients[other].produce(TOPIC, 0, &bytes).await.unwrap(), (0, number));
+        leader = other;
+    }
+    let client = &mut clients[leader];
+    assert_eq!(everything(client).await.len(), 6);
+    assert_eq!(reassign(client, Some(vec![1000 + leader as i32])).await, 0, "nothing to do");
+    assert_eq!(reassign(client, None).await, 85, "nothing to give up");
+    assert_eq!(reassign(client, Some(vec![7000])).await, 39, "no such node");
+    assert_eq!(reassign(client, Some(vec![1000, 1001])).await, 38, "another factor");
+    assert_eq!(reassign(client, Some(vec![])).await, 38);
+}
+
+#[test]
+fn a_partition_moves_from_core_to_core() {
+    let outcome = World::new(4).run(from_core_to_core);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+    assert_ne!(directory_id(0), directory_id(1));
+}
