@@ -26,8 +26,8 @@ pub use names::{
 };
 pub use partitions::{CreatePartitions, assign_directory};
 pub use producer_ids::{PRODUCER_ID_BLOCK_LEN, ProducerIdBlock};
-pub use topics::{AdoptTopic, CreateTopic, CreatedTopic, DeleteTopic, DeletedTopic};
 pub use reassign::{Reassign, ReassignPartition, Reassigned};
+pub use topics::{AdoptTopic, CreateTopic, CreatedTopic, DeleteTopic, DeletedTopic};
 
 use crate::config::{BrokerConfig, Layers, StaticConfig};
 use crate::image::Image;
