@@ -46,9 +46,11 @@ fn metric(line: &str) -> Option<f64> {
     value.parse().ok().filter(|_| wanted)
 }
 
-/// A line such as `recovered /data/t-0: 4096 bytes scanned, 0 cut off after the last whole batch`.
+/// A shard's last word: `shard 0: 6 partitions are open and 0 offline after 9 ms; 4096 bytes scanned`.
+/// Lines of single partitions speak of the same bytes.
 fn log_line(line: &str) -> Option<f64> {
     let (before, _) = line.split_once(" bytes scanned")?;
+    let (_, before) = before.split_once(" partitions are open ")?;
     before.rsplit(' ').next()?.parse().ok()
 }
 
@@ -61,9 +63,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_log_are_summed_over_partitions() {
-        let text = "ready\nINFO recovered /d/t-0: 4096 bytes scanned, 0 cut off\n\
-                    INFO recovered /d/t-1: 1000 bytes scanned, 5 cut off\n";
+    fn lines_of_the_log_are_summed_over_shards() {
+        let open = "partitions are open and 0 offline after 9 ms;";
+        let text = format!(
+            "ready\nINFO recovered /d/t-1: 1000 bytes scanned, 5 cut off\n\
+             INFO shard 0: 3 {open} 4096 bytes scanned, 0 cut off\n\
+             INFO shard 1: 3 {open} 1000 bytes scanned, 5 cut off\n"
+        );
         assert_eq!(sum(text.lines().filter_map(log_line)), Some(5096.0));
         assert_eq!(sum("ready\n".lines().filter_map(log_line)), None);
     }
