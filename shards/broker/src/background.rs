@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::Class;
+use reactor::{Class, spawn_in};
 use tracing::{info, warn};
 
 use crate::cleaner;
@@ -23,10 +23,10 @@ const COOL_EVERY: Duration = Duration::from_secs(30);
 /// Starts the periodic work; it ends with the shard.
 pub(crate) fn start(shard: &Rc<Shard>, checkpoints: Option<Rc<Checkpoints>>) {
     for number in 0..shard.dirs.len() {
-        reactor::spawn(retention(shard.clone(), number)).detach();
+        spawn_in(Class::Background, retention(shard.clone(), number)).detach();
     }
-    reactor::spawn(checkpoint(shard.clone(), checkpoints)).detach();
-    reactor::spawn_in(Class::Background, cool(shard.clone())).detach();
+    spawn_in(Class::Background, checkpoint(shard.clone(), checkpoints)).detach();
+    spawn_in(Class::Background, cool(shard.clone())).detach();
     health::start(shard);
     cleaner::start(shard);
 }

@@ -57,6 +57,7 @@ pub async fn run(start: ShardStart) -> Result<(), BrokerError> {
 
 async fn run_other(start: ShardStart, listener: TcpListener) -> Result<(), BrokerError> {
     let shard = Shard::new(start);
+    keep_disks_apart(&shard).await;
     let (sender, receiver) = oneshot();
     let ends = Ends { boot: Some(sender), ..Ends::default() };
     let mut pump = spawn(pump::run(shard.clone(), ends));
@@ -74,6 +75,15 @@ async fn run_other(start: ShardStart, listener: TcpListener) -> Result<(), Broke
     send_first(&shard, ShardMessage::Stopped { entries, clean }).await
 }
 
+/// Each data directory's names wait in the queue of their own disk.
+async fn keep_disks_apart(shard: &Shard) {
+    for dir in shard.data_dirs() {
+        if let Err(error) = reactor::fs::keep_apart(dir).await {
+            warn!("{} shares a queue with others: {error}", dir.display());
+        }
+    }
+}
+
 async fn send_first(shard: &Shard, message: ShardMessage) -> Result<(), BrokerError> {
     shard.mesh.send(CONTROLLER_SHARD, message).await.map_err(|_| BrokerError::MeshClosed)
 }
@@ -83,6 +93,7 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
     let registration = registration(&start);
     let base_port = start.listen.port();
     let shard = Shard::new(start);
+    keep_disks_apart(&shard).await;
     metrics::start(&shard, base_port).await?;
     let (log, boot) = load(&shard, registration).await?;
     let shards = shard.mesh.shards();

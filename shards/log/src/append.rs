@@ -110,7 +110,7 @@ impl Core {
             keeper::start_flush(&core);
         }
         if start_appender && let Some(core) = self.me.upgrade() {
-            reactor::spawn(crate::appender::run(core)).detach();
+            reactor::spawn_in(reactor::Class::Produce, crate::appender::run(core)).detach();
         }
         Ok(appended)
     }

@@ -9,7 +9,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::{Durability, File};
+use reactor::{Class, Durability, File};
 
 use crate::config::Promise;
 use crate::core::{Core, LogState, State};
@@ -154,7 +154,7 @@ fn publish(core: &Rc<Core>, job: Job) {
         keeper::start_flush(core);
     }
     if let Some(delay) = flush_later {
-        reactor::spawn(flush_after(Rc::clone(core), delay)).detach();
+        reactor::spawn_in(Class::Background, flush_after(Rc::clone(core), delay)).detach();
     }
     if seal {
         keeper::start(core);

@@ -11,7 +11,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::fs;
+use reactor::{Class, fs};
 
 use crate::appender;
 use crate::checkpoint::{self, Checkpoint, SNAPSHOT_BYTES_MAX, SegmentEnd};
@@ -35,7 +35,7 @@ pub(crate) fn start(core: &Rc<Core>) {
         return;
     }
     let core = Rc::clone(core);
-    reactor::spawn(async move {
+    reactor::spawn_in(Class::Background, async move {
         loop {
             let permit = core.upkeep.acquire(1).await;
             let sealed = seal_next(&core).await;
@@ -190,7 +190,7 @@ pub(crate) fn start_flush(core: &Rc<Core>) {
             tracing::warn!(log = %core.name, "recovery point not moved: {error}");
         }
     };
-    reactor::spawn(flush).detach();
+    reactor::spawn_in(Class::Background, flush).detach();
 }
 
 /// Flushes a log that fell idle in the background, so that nothing of it stays in memory or open.
@@ -203,7 +203,7 @@ pub(crate) fn start_idle_flush(core: &Rc<Core>) {
             Err(error) => tracing::warn!(log = %core.name, "recovery point not moved: {error}"),
         }
     };
-    reactor::spawn(flush).detach();
+    reactor::spawn_in(Class::Background, flush).detach();
 }
 
 /// Everything appended before the call is synced and need not be recovered.

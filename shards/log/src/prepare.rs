@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use reactor::{AlignedBuf, Allocate, Durability, File, OpenOptions, WriteBuf, fs};
+use reactor::{AlignedBuf, Allocate, Class, Durability, File, OpenOptions, WriteBuf, fs};
 use smallvec::smallvec;
 
 use crate::config::{LogConfig, Preallocate, Promise};
@@ -23,6 +23,8 @@ use crate::tail::block_ceiling;
 
 const FIRST_STEP: u32 = 64 << 10;
 const LARGEST_STEP: u32 = 32 << 20;
+/// An append may soon wait for what is prepared, but must not wait behind it at the disk.
+const CLASS: Class = Class::TailFetch;
 /// One write of zeros: what an append may have to wait for.
 const PIECE: u32 = 256 << 10;
 /// Zeros at the front of a file that waits for a roll.
@@ -106,10 +108,10 @@ pub(crate) fn look_ahead(core: &Rc<Core>, segment: i64) {
     }
     drop(state);
     if extend {
-        reactor::spawn(fill(Rc::clone(core), segment, to, mode)).detach();
+        reactor::spawn_in(CLASS, fill(Rc::clone(core), segment, to, mode)).detach();
     }
     if make_next {
-        reactor::spawn(make_next_file(Rc::clone(core), most)).detach();
+        reactor::spawn_in(CLASS, make_next_file(Rc::clone(core), most)).detach();
     }
 }
 

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::fs;
+use reactor::{Class, fs};
 use wire::records::batches;
 
 use crate::checkpoints::{LOG_START_OFFSETS, encode_own_offset};
@@ -411,5 +411,5 @@ pub(crate) fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>) {
         }
         drop(weak);
     };
-    reactor::spawn(unlink).detach();
+    reactor::spawn_in(Class::Background, unlink).detach();
 }

@@ -8,6 +8,7 @@
 mod http;
 mod logs;
 mod samples;
+mod scheduling;
 mod traffic;
 
 use std::cell::{Cell, RefCell};
@@ -36,6 +37,7 @@ const CONTRIBUTORS: &[fn(&Shard, &mut Samples)] = &[
     logs::memory,
     crate::recovery::samples,
     crate::data_dirs::metrics::samples,
+    scheduling::samples,
 ];
 
 /// A shard's part in metrics.
