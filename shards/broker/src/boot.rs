@@ -57,7 +57,7 @@ pub async fn run(start: ShardStart) -> Result<(), BrokerError> {
 
 async fn run_other(start: ShardStart, listener: TcpListener) -> Result<(), BrokerError> {
     let shard = Shard::new(start);
-    keep_disks_apart(&shard).await;
+    keep_disks_apart(&shard);
     let (sender, receiver) = oneshot();
     let ends = Ends { boot: Some(sender), ..Ends::default() };
     let mut pump = spawn(pump::run(shard.clone(), ends));
@@ -75,12 +75,16 @@ async fn run_other(start: ShardStart, listener: TcpListener) -> Result<(), Broke
     send_first(&shard, ShardMessage::Stopped { entries, clean }).await
 }
 
-/// Each data directory's names wait in the queue of their own disk.
-async fn keep_disks_apart(shard: &Shard) {
-    for dir in shard.data_dirs() {
-        if let Err(error) = reactor::fs::keep_apart(dir).await {
-            warn!("{} shares a queue with others: {error}", dir.display());
-        }
+/// Each data directory's names wait in the queue of their own disk. Nobody waits for that: a disk may
+/// hang.
+fn keep_disks_apart(shard: &Shard) {
+    for dir in shard.data_dirs().to_vec() {
+        spawn(async move {
+            if let Err(error) = reactor::fs::keep_apart(&dir).await {
+                warn!("{} shares a queue with others: {error}", dir.display());
+            }
+        })
+        .detach();
     }
 }
 
@@ -93,7 +97,7 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
     let registration = registration(&start);
     let base_port = start.listen.port();
     let shard = Shard::new(start);
-    keep_disks_apart(&shard).await;
+    keep_disks_apart(&shard);
     metrics::start(&shard, base_port).await?;
     let (log, boot) = load(&shard, registration).await?;
     let shards = shard.mesh.shards();

@@ -1,68 +1,151 @@
-//! Reading ahead of a reader that goes through old segments in order.
+//! Reading ahead of readers that go through old segments in order.
 //!
-//! Owns: at most one window per log that is being read, or was, before anyone asked. A second read
-//! that goes on where the first one stopped starts it; the third finds its bytes there. Bound over
-//! the shard: [`WINDOWS`]; the one started longest ago goes first. A window that nobody fetches
-//! costs memory, never a wrong answer: it is used only by a read that starts at its first byte.
+//! Owns: how far ahead. A reader that goes on where it stopped gets a window that doubles with each
+//! step, from [`FIRST`] to [`MOST`]; one that jumps has none. Windows are filled with pieces (see
+//! `backfill.rs`) as far as there is memory that nobody needs more, over the end of a segment into
+//! the next one, never into what a tail has. A piece that nobody fetches costs memory, never a wrong
+//! answer.
 
+use std::ops::Range;
 use std::rc::Rc;
 
-use reactor::{AlignedBuf, Task};
+use reactor::{Class, File};
 
-use crate::core::Core;
+use crate::backfill::PIECE;
+use crate::core::{Core, Reader};
 use crate::error::LogError;
 use crate::files;
-use crate::read::Window;
+use crate::span::Span;
+use crate::tail::block_ceiling;
 
-/// Windows of one shard, of at most 1 MiB each.
-pub(crate) const WINDOWS: usize = 16;
-/// Less than this is not worth a read of its own.
-const LEAST_BYTES: u32 = 64 << 10;
+/// Bytes ahead of a reader that has just shown that it goes on.
+const FIRST: u32 = 256 << 10;
+/// The most, and no more than this part of the whole budget.
+const MOST: u32 = 4 << 20;
+const PART: usize = 4;
 
-pub(crate) struct Ahead {
-    /// Unique on this shard.
-    pub(crate) number: u64,
-    segment: i64,
-    window: Window,
-    task: Task<Result<AlignedBuf, LogError>>,
+/// The window after one more step in order.
+pub(crate) fn grow(window: u32) -> u32 {
+    window.saturating_mul(2).clamp(FIRST, MOST)
 }
 
-/// Starts to read what a reader that stopped at `position` will ask for.
-pub(crate) fn start(core: &Rc<Core>, segment: i64, position: u32, bytes: usize) {
-    let limit = {
-        let state = core.state.borrow();
-        let Some(known) = state.segment(segment) else { return };
-        let end = known.readable().min(known.tail.cached_from());
-        if !state.is_online() || end.saturating_sub(position) < LEAST_BYTES {
-            return;
-        }
-        known.readable()
-    };
-    let window = Window { start: position, bytes, limit, ends_with: None };
-    let reading = Rc::clone(core);
-    let replaced = core.replaced();
-    let task = reactor::spawn(async move {
-        let file = files::for_reading(&reading, segment).await?;
-        // The position was one in the old file.
-        if reading.replaced() != replaced {
-            return Err(LogError::Closed(reading.name.clone()));
-        }
-        window.read(&reading, &file).await
-    });
-    let number = core.shared.note_ahead(core.me.clone());
-    let old = core.state.borrow_mut().ahead.replace(Ahead { number, segment, window, task });
-    // Outside of the borrow: dropping a task runs what it owns.
-    drop(old);
-}
-
-/// The window that starts at `position`, if it was read ahead and could be.
-pub(crate) async fn take(
+/// Bytes of a segment from its pieces: all that lie in the range, but where memory is short only as
+/// many as there is room for, at least the first.
+pub(crate) async fn read(
     core: &Rc<Core>,
     segment: i64,
-    position: u32,
-) -> Option<(Window, AlignedBuf)> {
-    let fits = |ahead: &mut Ahead| ahead.segment == segment && ahead.window.start == position;
-    let ahead = core.state.borrow_mut().ahead.take_if(fits)?;
-    let buf = ahead.task.await.ok()?;
-    Some((ahead.window, buf))
+    file: &File,
+    number: u64,
+    range: Range<u32>,
+) -> Result<Span, LogError> {
+    let backfill = core.shared.backfill();
+    let mut wanted = Vec::new();
+    for place in range.start / PIECE..range.end.div_ceil(PIECE) {
+        let key = (number, place);
+        // What an earlier read took as the end of the file may have moved.
+        let least = range.end.min((place + 1).saturating_mul(PIECE));
+        let piece = match backfill.piece(key, least) {
+            Some(piece) => piece,
+            None => {
+                let end = readable(core, segment, number).min((place + 1).saturating_mul(PIECE));
+                if end <= place * PIECE {
+                    break;
+                }
+                let size = block_ceiling(end - place * PIECE) as usize;
+                let grant = match backfill.try_grant(size) {
+                    Some(grant) => grant,
+                    // It holds nothing yet, so it may wait; later ones come with the next read.
+                    None if wanted.is_empty() => backfill.grant(size).await,
+                    None => break,
+                };
+                backfill.start(core, file.clone(), key, end, grant)
+            }
+        };
+        wanted.push((key, piece));
+    }
+    let mut span = Span::default();
+    for (key, piece) in wanted {
+        let bytes = backfill.bytes_of(key, &piece).await?;
+        let whole = bytes.len() as u32 == piece.end - key.1 * PIECE;
+        span.push(key.1 * PIECE, bytes);
+        if !whole {
+            break;
+        }
+    }
+    Ok(span)
+}
+
+fn readable(core: &Rc<Core>, segment: i64, number: u64) -> u32 {
+    let state = core.state.borrow();
+    state.segment(segment).filter(|s| s.number == number).map_or(0, |s| s.readable())
+}
+
+/// Fills the window of a reader that stopped here.
+pub(crate) fn start(core: &Rc<Core>, reader: Reader) {
+    let part = u32::try_from(core.shared.backfill().limit() / PART).unwrap_or(MOST);
+    let left = reader.ahead.min(part);
+    if left < FIRST {
+        return;
+    }
+    let missing = missing(core, reader, left);
+    if missing.is_empty() {
+        return;
+    }
+    let core = Rc::clone(core);
+    reactor::spawn_in(Class::Backfill, fill(core, missing)).detach();
+}
+
+/// A piece that is to be read: of which segment, where, up to where.
+struct Missing {
+    segment: i64,
+    key: (u64, u32),
+    end: u32,
+}
+
+/// The pieces that lie in a window and are not here.
+fn missing(core: &Rc<Core>, reader: Reader, window: u32) -> Vec<Missing> {
+    let state = core.state.borrow();
+    let backfill = core.shared.backfill();
+    let mut out = Vec::new();
+    let Some(place) = state.place_of(reader.segment).filter(|_| state.is_online()) else {
+        return out;
+    };
+    let (mut at, mut left) = (reader.position, window);
+    for segment in state.segments.range(place..) {
+        let end = segment.readable().min(segment.tail.cached_from());
+        while at < end && left > 0 {
+            let grid = at / PIECE;
+            let piece_end = (grid + 1).saturating_mul(PIECE).min(segment.readable());
+            let key = (segment.number, grid);
+            if backfill.piece(key, piece_end.min(end)).is_none() {
+                out.push(Missing { segment: segment.base, key, end: piece_end });
+            }
+            let step = piece_end - at;
+            left = left.saturating_sub(step);
+            at = piece_end;
+        }
+        if left == 0 || end < segment.readable() {
+            break;
+        }
+        at = 0;
+    }
+    out
+}
+
+async fn fill(core: Rc<Core>, missing: Vec<Missing>) {
+    let backfill = core.shared.backfill();
+    for Missing { segment, key, end } in missing {
+        // Its reader, or another one, was faster.
+        if backfill.piece(key, end).is_some() {
+            continue;
+        }
+        let size = block_ceiling(end - key.1 * PIECE) as usize;
+        let Ok(file) = files::for_reading(&core, segment).await else { return };
+        let same = core.state.borrow().segment(segment).is_some_and(|s| s.number == key.0);
+        if !same || backfill.piece(key, end).is_some() {
+            continue;
+        }
+        let Some(grant) = backfill.spare_grant(size) else { return };
+        drop(backfill.start(&core, file, key, end, grant));
+    }
 }

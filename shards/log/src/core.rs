@@ -12,7 +12,6 @@ use std::rc::{Rc, Weak};
 use reactor::sync::{Notify, Semaphore};
 use wire::Uuid;
 
-use crate::ahead::Ahead;
 use crate::budget::Evict;
 use crate::config::{LogConfig, Promise};
 use crate::epochs::LeaderEpochs;
@@ -49,8 +48,21 @@ pub(crate) struct Bookmark {
     pub(crate) position: u32,
 }
 
-/// Readers remembered per log.
+/// Where a reader of old segments stopped, and how far was read ahead of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader {
+    pub(crate) offset: i64,
+    pub(crate) segment: i64,
+    /// Number of the segment's file: a position is worth nothing in another one.
+    pub(crate) file: u64,
+    pub(crate) position: u32,
+    pub(crate) ahead: u32,
+}
+
+/// Places remembered per log where readers in memory stopped.
 const BOOKMARKS: usize = 8;
+/// Readers of old segments remembered per log.
+const READERS: usize = 16;
 
 pub(crate) struct State {
     pub(crate) config: LogConfig,
@@ -84,7 +96,8 @@ pub(crate) struct State {
     pub(crate) marks: VecDeque<Mark>,
     bookmarks: [Option<Bookmark>; BOOKMARKS],
     next_bookmark: usize,
-    pub(crate) ahead: Option<Ahead>,
+    readers: [Option<Reader>; READERS],
+    next_reader: usize,
     /// Capacity of the chunk allocated last.
     pub(crate) chunk_bytes: usize,
     pub(crate) appender_runs: bool,
@@ -268,7 +281,8 @@ impl State {
             marks: VecDeque::new(),
             bookmarks: [None; BOOKMARKS],
             next_bookmark: 0,
-            ahead: None,
+            readers: [None; READERS],
+            next_reader: 0,
             chunk_bytes: 0,
             appender_runs: false,
             keeper_runs: false,
@@ -334,6 +348,24 @@ impl State {
             *slot = Some(bookmark);
         }
         self.next_bookmark = (self.next_bookmark + 1) % BOOKMARKS;
+    }
+
+    /// A reader of old segments that stopped exactly here.
+    pub(crate) fn reader_at(&self, offset: i64) -> Option<Reader> {
+        self.readers.iter().flatten().find(|reader| reader.offset == offset).copied()
+    }
+
+    /// The reader that was at `from` is where `reader` says now.
+    pub(crate) fn note_reader(&mut self, from: i64, reader: Reader) {
+        let known = self.readers.iter().position(|r| r.is_some_and(|r| r.offset == from));
+        let place = known.unwrap_or_else(|| {
+            let place = self.next_reader;
+            self.next_reader = (self.next_reader + 1) % READERS;
+            place
+        });
+        if let Some(slot) = self.readers.get_mut(place) {
+            *slot = Some(reader);
+        }
     }
 
     /// Tells long polls that something they watch has changed.

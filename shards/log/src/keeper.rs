@@ -348,8 +348,6 @@ pub(crate) async fn close(core: &Rc<Core>) -> Result<ClosedAt, LogError> {
     take_out_of_service(core, &mut core.state.borrow_mut());
     core.background_ended().await;
     prepare::discard(core).await;
-    let ahead = core.state.borrow_mut().ahead.take();
-    drop(ahead);
     let mut state = core.state.borrow_mut();
     for segment in &mut state.segments {
         segment.file = None;

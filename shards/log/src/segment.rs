@@ -10,6 +10,7 @@
 //! `written` and `visible` always lie on a batch boundary. With `write.caching` `visible` runs
 //! ahead of `written`; with a sync pending it lags behind.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use reactor::File;
@@ -71,8 +72,15 @@ pub(crate) struct Newest {
     pub(crate) offset: i64,
 }
 
+thread_local! {
+    static NEXT_NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
 pub(crate) struct Segment {
     pub(crate) base: i64,
+    /// Of this shard's segments since its start, also of those that came to the same place: what
+    /// was read of one file must not pass for another's.
+    pub(crate) number: u64,
     /// Offset after the last batch.
     pub(crate) next_offset: i64,
     pub(crate) size: u32,
@@ -119,6 +127,7 @@ impl Segment {
     pub(crate) fn new(base: i64, now_ms: i64, jitter_ms: i64) -> Self {
         Segment {
             base,
+            number: NEXT_NUMBER.replace(NEXT_NUMBER.get() + 1),
             next_offset: base,
             size: 0,
             written: 0,

@@ -1,7 +1,7 @@
 //! What all logs of one shard share.
 //!
-//! Owns: the memory budget for tails, and the bounds on open files and loaded indexes of sealed
-//! segments. Lives on one shard; `Clone` shares it.
+//! Owns: the memory budgets for tails and for reading old segments, and the bounds on open files
+//! and loaded indexes of sealed segments. Lives on one shard; `Clone` shares it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use reactor::race;
 use reactor::sync::{Acquire, Notify, Permit, Semaphore};
 
-use crate::ahead::WINDOWS;
+use crate::backfill::Backfill;
 use crate::budget::Budget;
 use crate::core::Core;
 use crate::graveyard::{self, Graveyard};
@@ -24,6 +24,8 @@ use crate::open_files::OpenFiles;
 pub struct SharedOptions {
     /// Bytes for the tails of all logs: what is not yet written, then the newest that is.
     pub cache_bytes: usize,
+    /// Bytes for reading what is no longer in the tails, those in unsent answers included.
+    pub backfill_bytes: usize,
     /// Bytes for indexes of sealed segments that were read lately.
     pub index_bytes: usize,
     /// Open files of sealed segments that were read lately.
@@ -36,6 +38,7 @@ impl Default for SharedOptions {
     fn default() -> Self {
         SharedOptions {
             cache_bytes: 64 << 20,
+            backfill_bytes: 16 << 20,
             index_bytes: 8 << 20,
             open_files: 256,
             written_files: 2048,
@@ -55,9 +58,7 @@ pub struct LogShared(Rc<Inner>);
 struct Inner {
     options: SharedOptions,
     budget: Rc<Budget>,
-    /// Logs that read ahead, oldest first, each with its number.
-    ahead: RefCell<VecDeque<(u64, Weak<Core>)>>,
-    next_ahead: Cell<u64>,
+    backfill: Rc<Backfill>,
     /// Logs that are scanned at the same time, by data folder.
     scans: Turns,
     scanned_bytes: Cell<u64>,
@@ -107,12 +108,12 @@ struct Warm {
 impl LogShared {
     pub fn new(options: SharedOptions) -> Self {
         let budget = Budget::new(options.cache_bytes);
+        let backfill = Backfill::new(options.backfill_bytes);
         let written = OpenFiles::new(options.written_files.max(1));
         LogShared(Rc::new(Inner {
             options,
             budget,
-            ahead: RefCell::default(),
-            next_ahead: Cell::new(0),
+            backfill,
             scans: Turns::new(SCANS_AT_ONCE),
             scanned_bytes: Cell::new(0),
             written,
@@ -182,6 +183,24 @@ impl LogShared {
         self.0.scans.take(dir).await
     }
 
+    /// Bytes held now for reading old segments, those in unsent answers included.
+    pub fn backfill_used_bytes(&self) -> usize {
+        self.0.backfill.used()
+    }
+
+    pub fn backfill_limit_bytes(&self) -> usize {
+        self.0.backfill.limit()
+    }
+
+    /// Whether a reader of old segments waits for memory that others hold.
+    pub fn backfill_is_scarce(&self) -> bool {
+        self.0.backfill.is_scarce()
+    }
+
+    pub(crate) fn backfill(&self) -> &Rc<Backfill> {
+        &self.0.backfill
+    }
+
     pub(crate) fn budget(&self) -> &Rc<Budget> {
         &self.0.budget
     }
@@ -225,24 +244,6 @@ impl LogShared {
 
     pub(crate) async fn flush_turn(&self, dir: &Path) -> Permit {
         self.0.flushes.take(dir).await
-    }
-
-    /// Numbers a window that is about to be read ahead; the oldest go while there are too many.
-    pub(crate) fn note_ahead(&self, log: Weak<Core>) -> u64 {
-        let number = self.0.next_ahead.get();
-        self.0.next_ahead.set(number + 1);
-        let mut ahead = self.0.ahead.borrow_mut();
-        ahead.push_back((number, log));
-        let mut gone = Vec::new();
-        while ahead.len() > WINDOWS {
-            let Some((oldest, log)) = ahead.pop_front() else { break };
-            let Some(core) = log.upgrade() else { continue };
-            let Ok(mut state) = core.state.try_borrow_mut() else { continue };
-            gone.push(state.ahead.take_if(|ahead| ahead.number == oldest));
-        }
-        drop(ahead);
-        drop(gone);
-        number
     }
 
     /// Notes that a sealed segment was warmed up and lets older ones go while a bound is passed.

@@ -8,6 +8,8 @@
 use wire::records::BatchHeader;
 use wire::records::header::{CRC_START, HEADER_BYTES};
 
+use crate::span::Span;
+
 /// What is known of the place where a batch lies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
@@ -28,11 +30,11 @@ pub(crate) enum Verdict {
     Unsound(String),
 }
 
-/// Judges the batch with this header at the start of `bytes`. `is_last`: nothing follows it in its
-/// segment. Its checksum is looked at if it is `wanted` and whole in `bytes`.
+/// Judges the batch with this header that starts at `at`. `is_last`: nothing follows it in its
+/// segment. Its checksum is looked at if it is `wanted` and whole in the span.
 pub(crate) fn check(
     header: &BatchHeader,
-    bytes: &[u8],
+    (span, at): (&Span, u32),
     place: Place,
     is_last: bool,
     wanted: bool,
@@ -40,16 +42,15 @@ pub(crate) fn check(
     let size = header.size_in_bytes();
     let mut place = place;
     if place.expected.is_some_and(|expected| header.base_offset > expected) && !is_last {
-        let Some(next) = bytes.get(size..size + HEADER_BYTES) else {
+        let Some(next) = span.header_at(at.saturating_add(size as u32)) else {
             return Verdict::Need(size + HEADER_BYTES);
         };
         // What follows may be damaged itself; then it vouches for nothing.
-        place.following = BatchHeader::parse(next).ok().map(|next| next.base_offset);
+        place.following = next.ok().map(|next| next.base_offset);
     }
-    let sum = match bytes.get(..size) {
-        Some(whole) if wanted => check_sum(header, whole),
-        _ => Ok(()),
-    };
+    let end = at.saturating_add(size as u32);
+    let sum = wanted.then(|| span.checksum(at.saturating_add(CRC_START as u32), end)).flatten();
+    let sum = sum.map_or(Ok(()), |sum| check_sum(header, sum));
     match check_offsets(header, place).and(sum) {
         Ok(()) => Verdict::Sound,
         Err(problem) => Verdict::Unsound(problem),
@@ -77,8 +78,7 @@ fn check_offsets(header: &BatchHeader, place: Place) -> Result<(), String> {
 }
 
 /// Checks the checksum of a whole batch.
-fn check_sum(header: &BatchHeader, batch: &[u8]) -> Result<(), String> {
-    let sum = crc32c::crc32c(batch.get(CRC_START..).unwrap_or_default());
+fn check_sum(header: &BatchHeader, sum: u32) -> Result<(), String> {
     if sum == header.crc {
         return Ok(());
     }
@@ -126,7 +126,8 @@ mod tests {
         let expected = Place { expected: Some(100), ..Place::default() };
         let judge = |bytes: &[u8], is_last, wanted| {
             let header = BatchHeader::parse(bytes).unwrap_or_else(|error| panic!("{error}"));
-            check(&header, bytes, expected, is_last, wanted)
+            let span = Span::of(0, bytes.to_vec().into());
+            check(&header, (&span, 0), expected, is_last, wanted)
         };
         let one = batch(120);
         assert_eq!(judge(&one, false, true), Verdict::Need(one.len() + HEADER_BYTES));

@@ -225,6 +225,8 @@ impl Pair {
 async fn compare(seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(77) + 5);
     let options = SharedOptions {
+        // Little enough that readers wait for each other.
+        backfill_bytes: 1 << 20,
         cache_bytes: dice.pick(&[16 << 10, 64 << 10, 1 << 20]),
         index_bytes: dice.pick(&[100, 1 << 20]),
         open_files: dice.pick(&[1, 100]),

@@ -106,13 +106,9 @@ impl State {
     }
 
     /// Takes the old segments out of the log, and everything that points into them.
-    fn put_in_place(
-        &mut self,
-        old: &[i64],
-        made: Made,
-    ) -> (Vec<Segment>, Option<crate::ahead::Ahead>) {
+    fn put_in_place(&mut self, old: &[i64], made: Made) -> Vec<Segment> {
         self.replaced += 1;
-        let Some(place) = self.place_of(made.base) else { return Default::default() };
+        let Some(place) = self.place_of(made.base) else { return Vec::new() };
         let mut gone: Vec<Segment> = self.segments.drain(place..place + old.len()).collect();
         let next_offset = gone.last().map_or(made.base, |s| s.next_offset);
         let mut segment = Segment::on_disk(made.base, next_offset, made.size);
@@ -122,7 +118,7 @@ impl State {
         self.segments.insert(place, segment);
         self.forget_bookmarks(old);
         self.damage = None;
-        (gone, self.ahead.take())
+        gone
     }
 }
 
