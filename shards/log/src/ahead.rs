@@ -30,16 +30,17 @@ pub(crate) fn grow(window: u32) -> u32 {
 }
 
 /// Bytes of a segment from its pieces: all that lie in the range, but where memory is short only as
-/// many as there is room for, at least the first.
+/// many as there is room for; `None` if that is none and it may not wait for the first.
 pub(crate) async fn read(
     core: &Rc<Core>,
-    segment: i64,
+    (segment, number): (i64, u64),
     file: &File,
-    number: u64,
     range: Range<u32>,
-) -> Result<Span, LogError> {
+    waits: bool,
+) -> Result<Option<Span>, LogError> {
     let backfill = core.shared.backfill();
     let mut wanted = Vec::new();
+    let mut short = false;
     for place in range.start / PIECE..range.end.div_ceil(PIECE) {
         let key = (number, place);
         // What an earlier read took as the end of the file may have moved.
@@ -55,13 +56,19 @@ pub(crate) async fn read(
                 let grant = match backfill.try_grant(size) {
                     Some(grant) => grant,
                     // It holds nothing yet, so it may wait; later ones come with the next read.
-                    None if wanted.is_empty() => backfill.grant(size).await,
-                    None => break,
+                    None if wanted.is_empty() && waits => backfill.grant(size).await,
+                    None => {
+                        short = true;
+                        break;
+                    }
                 };
                 backfill.start(core, file.clone(), key, end, grant)
             }
         };
         wanted.push((key, piece));
+    }
+    if wanted.is_empty() && short {
+        return Ok(None);
     }
     let mut span = Span::default();
     for (key, piece) in wanted {
@@ -72,7 +79,7 @@ pub(crate) async fn read(
             break;
         }
     }
-    Ok(span)
+    Ok(Some(span))
 }
 
 fn readable(core: &Rc<Core>, segment: i64, number: u64) -> u32 {

@@ -128,6 +128,13 @@ impl Backfill {
         if self.is_scarce() { None } else { self.take(bytes, true) }
     }
 
+    /// Memory over the limit, for the rest of a read that has begun: at most a batch a reader.
+    pub(crate) fn overdraw(&self, bytes: usize) -> Grant {
+        while self.used() + bytes > self.meter.limit && self.evict(false) {}
+        self.meter.used.fetch_add(bytes, Ordering::Relaxed);
+        Grant { meter: Arc::clone(&self.meter), bytes }
+    }
+
     /// Memory for reading ahead: what is free or was used already.
     pub(crate) fn spare_grant(&self, bytes: usize) -> Option<Grant> {
         if self.is_scarce() { None } else { self.take(bytes, false) }

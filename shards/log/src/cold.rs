@@ -14,7 +14,7 @@ use reactor::{AlignedBuf, File};
 use wire::records::header::HEADER_BYTES;
 
 use crate::ahead;
-use crate::backfill::hold;
+use crate::backfill::{Grant, hold};
 use crate::core::{Core, Reader};
 use crate::error::LogError;
 use crate::files;
@@ -95,7 +95,7 @@ struct Place {
 }
 
 impl ColdRead {
-    pub(crate) async fn execute(mut self) -> Result<Ended, LogError> {
+    pub(crate) async fn execute(mut self, waits: bool) -> Result<Ended, LogError> {
         loop {
             let Some(place) = self.place() else {
                 self.find_anew()?;
@@ -113,7 +113,7 @@ impl ColdRead {
                 continue;
             }
             let (file, (start, ends_with)) = (file?, start?);
-            match self.search(&file, place, start, ends_with).await? {
+            match self.search(&file, place, (start, ends_with), waits).await? {
                 Searched::Found(batches) => return Ok(Ended::With(batches)),
                 Searched::Nothing => {
                     // Compaction may leave nothing between the offset and the end of its segment,
@@ -187,8 +187,8 @@ impl ColdRead {
         &self,
         file: &File,
         place: Place,
-        start: u32,
-        ends_with: Option<i64>,
+        (start, ends_with): (u32, Option<i64>),
+        waits: bool,
     ) -> Result<Searched, LogError> {
         let backfill = self.core.shared.backfill();
         let ahead = self.goes_on.is_some() || backfill.has(place.file, start);
@@ -196,13 +196,14 @@ impl ColdRead {
         let mut window = Window { start, bytes, limit: place.limit, ends_with };
         let mut expected = self.expected_at(start);
         let mut alone = !ahead;
-        let mut span = match ahead {
+        let first = match ahead {
             true => {
                 let range = start..window.end();
-                ahead::read(&self.core, self.segment, file, place.file, range).await?
+                ahead::read(&self.core, (self.segment, place.file), file, range, waits).await?
             }
-            false => window.read(&self.core, file).await?,
+            false => window.read(&self.core, file, waits).await?,
         };
+        let Some(mut span) = first else { return Ok(Searched::Found(Vec::new())) };
         loop {
             if !self.is_still(place) {
                 return Ok(Searched::Replaced);
@@ -217,14 +218,13 @@ impl ColdRead {
                         let problem = "the file ends before the batch does".to_owned();
                         return Ok(Searched::Failed(self.corrupt(position, problem), false));
                     }
-                    // Whoever waits for memory holds none.
-                    drop(std::mem::take(&mut span));
                     alone = true;
-                    let bytes = self.max_bytes.min(LONGEST_READ).max(bytes);
+                    drop(std::mem::take(&mut span));
                     let ends_with = window.ends_with.filter(|_| at_start);
                     window = Window { start: position, bytes, limit: window.limit, ends_with };
                     expected = next;
-                    span = window.read(&self.core, file).await?;
+                    let most = self.max_bytes.min(LONGEST_READ);
+                    span = window.read_anyway(&self.core, file, most).await?;
                 }
                 Picked::Nothing => return Ok(Searched::Nothing),
                 Picked::Corrupt { position, problem } => {
@@ -373,10 +373,56 @@ impl Window {
         (u64::from(self.start) + self.bytes as u64).min(u64::from(self.limit)) as u32
     }
 
-    async fn read(&self, core: &Rc<Core>, file: &File) -> Result<Span, LogError> {
+    /// `None` if there is no memory and it may not wait for it.
+    async fn read(
+        &self,
+        core: &Rc<Core>,
+        file: &File,
+        waits: bool,
+    ) -> Result<Option<Span>, LogError> {
+        let backfill = core.shared.backfill();
+        let grant = match waits {
+            true => backfill.grant(self.size()).await,
+            false => match backfill.try_grant(self.size()) {
+                Some(grant) => grant,
+                None => return Ok(None),
+            },
+        };
+        self.read_with(core, file, grant).await.map(Some)
+    }
+
+    /// The rest of a read that has begun does not wait: it may hold what others wait for.
+    /// Where there is room it takes up to `most` bytes.
+    async fn read_anyway(
+        &mut self,
+        core: &Rc<Core>,
+        file: &File,
+        most: usize,
+    ) -> Result<Span, LogError> {
+        let backfill = core.shared.backfill();
+        let whole = Window { bytes: self.bytes.max(most), ..*self };
+        let grant = match backfill.try_grant(whole.size()) {
+            Some(grant) => {
+                *self = whole;
+                grant
+            }
+            None => backfill.overdraw(self.size()),
+        };
+        self.read_with(core, file, grant).await
+    }
+
+    fn size(&self) -> usize {
         let from = block_floor(self.start);
-        let size = (block_ceiling(self.end().max(from + 1)) - from) as usize;
-        let grant = core.shared.backfill().grant(size).await;
+        (block_ceiling(self.end().max(from + 1)) - from) as usize
+    }
+
+    async fn read_with(
+        &self,
+        core: &Rc<Core>,
+        file: &File,
+        grant: Grant,
+    ) -> Result<Span, LogError> {
+        let (from, size) = (block_floor(self.start), self.size());
         let (result, buf) = file.read_at(AlignedBuf::with_capacity(size), u64::from(from)).await;
         result.map_err(|error| core.storage_error("reading a segment", error))?;
         Ok(Span::of(from, hold(buf, grant)))

@@ -46,8 +46,18 @@ impl ReadPlan {
         !matches!(self.0, Plan::Cold(_))
     }
 
-    /// The batches, back to back over the parts.
+    /// The batches, back to back over the parts. A cold read waits for memory: whoever executes
+    /// several plans and keeps what came lets only the first one wait.
     pub async fn execute(self) -> Result<Vec<Bytes>, LogError> {
+        self.run(true).await
+    }
+
+    /// As [`ReadPlan::execute`], but nothing comes where the memory for it is in use.
+    pub async fn execute_if_room(self) -> Result<Vec<Bytes>, LogError> {
+        self.run(false).await
+    }
+
+    async fn run(self, waits: bool) -> Result<Vec<Bytes>, LogError> {
         let mut plan = self.0;
         loop {
             let cold = match plan {
@@ -59,7 +69,7 @@ impl ReadPlan {
             };
             let (core, upper) = (Rc::clone(&cold.core), cold.upper);
             let (max_bytes, whole_first_batch) = (cold.max_bytes, cold.whole_first_batch);
-            match cold.execute().await? {
+            match cold.execute(waits).await? {
                 Ended::With(batches) => return Ok(batches),
                 Ended::GoOnAt(from) => {
                     match core.plan_read(from, upper, max_bytes, whole_first_batch) {

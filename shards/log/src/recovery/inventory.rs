@@ -121,6 +121,8 @@ impl Opening {
                     .await
                     .map_err(|error| self.fail("removing a segment", error))?;
             }
+            // Its snapshot went with it.
+            inventory.snapshots.retain(|at| *at != segment.base);
         }
         Ok(())
     }
