@@ -20,6 +20,8 @@ const IDLE_SWEEP: Duration = Duration::from_secs(5);
 /// Replies that a client has not taken after this time are dropped with the connection: they keep
 /// record bytes in memory.
 const UNREAD: Duration = Duration::from_secs(300);
+/// The same while others wait for the memory that unsent replies hold.
+const UNREAD_HOLDING_UP: Duration = Duration::from_secs(10);
 /// While a request waits for memory, a connection that sends nothing more of the request it has
 /// begun is closed after this time.
 const STALLED: Duration = Duration::from_secs(10);
@@ -125,6 +127,10 @@ async fn close_idle(shard: Rc<Shard>) {
         }
         let limit = settings::interval(shard.config().connections_max_idle_ms);
         let is_scarce = shard.request_budget.is_scarce();
+        let unread_limit = match shard.log_shared.is_held_up() {
+            true => UNREAD_HOLDING_UP,
+            false => UNREAD,
+        };
         let now = reactor::now();
         for state in shard.connections.open.borrow().values() {
             let idle = now - state.last_active.get();
@@ -133,7 +139,7 @@ async fn close_idle(shard: Rc<Shard>) {
                 state.stream.shutdown();
             }
             let unread = state.sending.get().map(|since| now - since);
-            if unread.is_some_and(|unread| unread >= UNREAD) {
+            if unread.is_some_and(|unread| unread >= unread_limit) {
                 warn!(peer = %state.peer, "closing connection: it does not read its replies");
                 state.stream.shutdown();
             }

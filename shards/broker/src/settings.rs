@@ -15,6 +15,8 @@ use crate::shard::Features;
 const REQUESTS_PERCENT: usize = 25;
 /// Share for the tails of the logs.
 const CACHE_PERCENT: usize = 50;
+/// Share for reading what is no longer in the tails, what clients have not taken of it included.
+const BACKFILL_PERCENT: usize = 10;
 /// Share for what fetch sessions remember.
 const SESSIONS_PERCENT: usize = 5;
 /// Share for compaction's map of keys, while a pass runs.
@@ -28,6 +30,7 @@ const METADATA_VERSIONS: (i16, i16) = (7, 33);
 pub(crate) struct Memory {
     pub requests_bytes: usize,
     pub cache_bytes: usize,
+    pub backfill_bytes: usize,
     pub sessions_bytes: usize,
     pub cleaner_bytes: usize,
 }
@@ -38,6 +41,7 @@ impl Memory {
         Memory {
             requests_bytes: shard / 100 * REQUESTS_PERCENT,
             cache_bytes: shard / 100 * CACHE_PERCENT,
+            backfill_bytes: shard / 100 * BACKFILL_PERCENT,
             sessions_bytes: shard / 100 * SESSIONS_PERCENT,
             cleaner_bytes: shard / 100 * CLEANER_PERCENT,
         }
@@ -45,7 +49,11 @@ impl Memory {
 }
 
 pub(crate) fn log_shared(memory: &Memory) -> LogShared {
-    LogShared::new(SharedOptions { cache_bytes: memory.cache_bytes, ..SharedOptions::default() })
+    LogShared::new(SharedOptions {
+        cache_bytes: memory.cache_bytes,
+        backfill_bytes: memory.backfill_bytes,
+        ..SharedOptions::default()
+    })
 }
 
 /// A configured number of milliseconds; negative means never.

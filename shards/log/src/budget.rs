@@ -2,13 +2,16 @@
 //!
 //! Owns: one number of bytes, given out as [`Charge`]s that return themselves when dropped, the
 //! order in which chunks are evicted over all partitions (oldest first), and the tasks that wait
-//! for room. Lives on one shard. It never looks into a log: evicting is asked of an [`Evict`].
+//! for room. A chunk that is evicted while answers still hold its bytes stays paid for, beyond a part
+//! ([`PINNED_PART`]) that is meant for answers on their way. Lives on one shard. It never looks into a log: evicting is asked of an [`Evict`].
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
+
+use reactor::Chunk;
 
 use crate::waiters::{Ticket, Waiters};
 
@@ -34,7 +37,13 @@ pub(crate) struct Budget {
     /// By chunk number, which grows: the first is the oldest.
     chunks: RefCell<BTreeMap<u64, Candidate>>,
     waiting: RefCell<Waiters>,
+    /// Evicted chunks whose bytes are in answers that have not left, oldest first.
+    pinned: RefCell<VecDeque<(Chunk, Charge)>>,
+    pinned_bytes: Cell<usize>,
 }
+
+/// The part of the budget that evicted chunks in answers may take on top of it.
+const PINNED_PART: usize = 8;
 
 /// Bytes taken from the budget for one chunk; dropping it gives them back.
 pub(crate) struct Charge {
@@ -51,6 +60,16 @@ impl Charge {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Gives back an evicted chunk, once no answer holds bytes of it.
+    pub(crate) fn retire(self, chunk: Chunk) {
+        if chunk.is_shared() {
+            let budget = Rc::clone(&self.budget);
+            budget.chunks.borrow_mut().remove(&self.chunk);
+            budget.pinned_bytes.set(budget.pinned_bytes.get() + self.bytes);
+            budget.pinned.borrow_mut().push_back((chunk, self));
+        }
     }
 }
 
@@ -72,10 +91,13 @@ impl Budget {
             next_chunk: Cell::new(0),
             chunks: RefCell::default(),
             waiting: RefCell::default(),
+            pinned: RefCell::default(),
+            pinned_bytes: Cell::new(0),
         })
     }
 
     pub(crate) fn used(&self) -> usize {
+        self.release_pinned();
         self.used.get()
     }
 
@@ -96,8 +118,12 @@ impl Budget {
         owner: Weak<dyn Evict>,
         segment: i64,
     ) -> Option<Charge> {
-        while self.used.get() + bytes > self.limit && self.evict_oldest() {}
-        if self.used.get() + bytes > self.limit && self.unwritten.get() > 0 {
+        let fits = || self.counted() + bytes <= self.limit;
+        if !fits() {
+            self.release_pinned();
+        }
+        while !fits() && self.evict_oldest() {}
+        if !fits() && self.unwritten.get() > 0 {
             return None;
         }
         self.used.set(self.used.get() + bytes);
@@ -105,6 +131,33 @@ impl Budget {
         self.next_chunk.set(chunk + 1);
         self.chunks.borrow_mut().insert(chunk, Candidate { owner, segment });
         Some(Charge { budget: Rc::clone(self), bytes, chunk })
+    }
+
+    /// What counts against the limit.
+    fn counted(&self) -> usize {
+        self.used.get() - self.pinned_bytes.get().min(self.limit / PINNED_PART)
+    }
+
+    /// Bytes of evicted chunks that answers hold.
+    pub(crate) fn pinned(&self) -> usize {
+        self.release_pinned();
+        self.pinned_bytes.get()
+    }
+
+    /// Whether answers hold more than is meant for them.
+    pub(crate) fn is_pinned_down(&self) -> bool {
+        self.pinned() > self.limit / PINNED_PART
+    }
+
+    fn release_pinned(&self) {
+        let free: Vec<(Chunk, Charge)> = {
+            let mut pinned = self.pinned.borrow_mut();
+            let (kept, free) = pinned.drain(..).partition(|(chunk, _)| chunk.is_shared());
+            *pinned = kept;
+            free.into_iter().collect::<Vec<_>>()
+        };
+        let bytes: usize = free.iter().map(|(_, charge)| charge.bytes).sum();
+        self.pinned_bytes.set(self.pinned_bytes.get() - bytes);
     }
 
     pub(crate) fn note_unwritten(&self, bytes: usize) {
@@ -206,6 +259,32 @@ mod tests {
         let ids: Vec<u64> = holder.charges.borrow().iter().map(Charge::chunk).collect();
         assert_eq!(ids, [0, 3, 4]);
         assert_eq!(budget.used(), 90);
+    }
+
+    #[test]
+    fn an_evicted_chunk_is_paid_for_while_an_answer_holds_it() {
+        let (budget, holder) = (Budget::new(800), holder());
+        let take = |bytes| {
+            let owner: Rc<dyn Evict> = holder.clone();
+            budget.take(bytes, Rc::downgrade(&owner), 0).unwrap_or_else(|| panic!("no room"))
+        };
+        let answers: Vec<_> = (0..3)
+            .map(|_| {
+                let (charge, chunk) = (take(80), Chunk::new(80));
+                let answer = chunk.slice(0..0);
+                charge.retire(chunk);
+                answer
+            })
+            .collect();
+        assert_eq!((budget.pinned(), budget.used()), (240, 240));
+        // A part of the budget is meant for answers, the rest counts.
+        assert_eq!(budget.counted(), 140);
+        assert!(budget.is_pinned_down());
+        drop(answers);
+        assert_eq!((budget.pinned(), budget.used(), budget.counted()), (0, 0, 0));
+        assert!(!budget.is_pinned_down());
+        take(80).retire(Chunk::new(80));
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]

@@ -183,6 +183,16 @@ impl LogShared {
         self.0.scans.take(dir).await
     }
 
+    /// Bytes of evicted chunks that answers hold which clients have not taken.
+    pub fn pinned_bytes(&self) -> usize {
+        self.0.budget.pinned()
+    }
+
+    /// Whether answers that clients do not take hold memory that others need.
+    pub fn is_held_up(&self) -> bool {
+        self.backfill_is_scarce() || self.0.budget.is_pinned_down()
+    }
+
     /// Bytes held now for reading old segments, those in unsent answers included.
     pub fn backfill_used_bytes(&self) -> usize {
         self.0.backfill.used()

@@ -198,7 +198,9 @@ impl Tail {
             let bytes = current.chunk.written();
             self.seed = bytes.get(bytes.len() - keep..).unwrap_or_default().to_vec();
         }
-        self.pieces.pop_front();
+        if let Some(Piece { chunk, charge, .. }) = self.pieces.pop_front() {
+            charge.retire(chunk);
+        }
         self.anchor = anchor;
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use reactor::{Class, with_class};
 use wire::ErrorCode;
 use wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsRequest};
 use wire::messages::list_offsets_response::{
@@ -109,11 +110,11 @@ async fn look_up(partition: &Partition, timestamp: i64, upper: i64) -> Result<Fo
         // Nothing is tiered here: there is no such offset.
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(NOTHING),
         MAX_TIMESTAMP => {
-            let found = log.offset_of_max_timestamp(upper).await;
+            let found = with_class(Class::Backfill, log.offset_of_max_timestamp(upper)).await;
             found_at(found.map_err(|error| crate::errors::of_log(&error))?)
         }
         at => {
-            let found = log.offset_for_timestamp(at, upper).await;
+            let found = with_class(Class::Backfill, log.offset_for_timestamp(at, upper)).await;
             found_at(found.map_err(|error| crate::errors::of_log(&error))?)
         }
     }

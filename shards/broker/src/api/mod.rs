@@ -29,6 +29,7 @@ mod describe_configs;
 mod describe_log_dirs;
 mod describe_topic_partitions;
 mod fetch;
+mod fetch_round;
 mod find_coordinator;
 mod init_producer_id;
 mod list_config_resources;

@@ -55,6 +55,7 @@ pub(super) fn memory(shard: &Shard, out: &mut Samples) {
     let requests = &shard.request_budget;
     let pools = [
         ("tails", logs.cache_used_bytes(), logs.cache_limit_bytes()),
+        ("backfill", logs.backfill_used_bytes(), logs.backfill_limit_bytes()),
         ("requests", requests.used(), requests.capacity()),
     ];
     for (pool, used, limit) in pools {
@@ -64,6 +65,12 @@ pub(super) fn memory(shard: &Shard, out: &mut Samples) {
         let help = "The most that this shard may use for this purpose.";
         out.gauge("corelane_memory_limit_bytes", help, &labels, limit as f64);
     }
+    out.gauge(
+        "corelane_pinned_bytes",
+        "Bytes of evicted tails that replies hold which clients have not taken.",
+        &[("shard", &number)],
+        logs.pinned_bytes() as f64,
+    );
     out.gauge(
         "corelane_unwritten_bytes",
         "Bytes of batches that no device has yet.",

@@ -68,6 +68,11 @@ impl Chunk {
         ChunkSlice { block: Arc::clone(&self.block), start: r.start, len: r.end - r.start }
     }
 
+    /// Whether slices of it are alive.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.block) > 1
+    }
+
     /// All written bytes.
     pub fn written(&self) -> &[u8] {
         // SAFETY: the first `len` bytes are initialised and never written again.
