@@ -108,7 +108,7 @@ fn restart(results: &Results, cores: usize) -> Vec<Row> {
         let extra = killed - Both::of(seconds(&clean)).corelane?;
         let rate = scanned / 1e9 / extra / cores as f64;
         // Too little to time.
-        (scanned > 256e6 && line.row.contains("SIGKILL") && extra > 0.0).then(|| Row {
+        (scanned > 500e6 && line.row.contains("SIGKILL") && extra > 0.0).then(|| Row {
             what: format!("scans ≥ 1 GB/s a core: {}", line.row),
             measured: format!("{} GB/s", number(rate)),
             met: rate >= 1.0,

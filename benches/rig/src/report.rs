@@ -115,7 +115,7 @@ pub fn table(results: &Results, conditions: &Conditions, scale: &Scale) -> Strin
         conditions.date, scale.name
     );
     for section in SECTIONS {
-        let lines: Vec<&Line> = results.lines.iter().filter(|l| l.section == section).collect();
+        let lines = of_section(results, section);
         if lines.is_empty() {
             continue;
         }
@@ -137,6 +137,14 @@ pub fn table(results: &Results, conditions: &Conditions, scale: &Scale) -> Strin
     let _ = writeln!(text, "## Expected\n\n{}", expected::table(results, conditions.machine.cores));
     let _ = writeln!(text, "## Conditions\n\n{}", describe(conditions, scale, &results.failures));
     text
+}
+
+/// Lines of one row side by side, though only one broker may have some of its measures.
+fn of_section(results: &Results, section: Section) -> Vec<&Line> {
+    let mut lines: Vec<&Line> = results.lines.iter().filter(|l| l.section == section).collect();
+    let firsts = lines.clone();
+    lines.sort_by_key(|line| firsts.iter().position(|first| first.row == line.row));
+    lines
 }
 
 fn figures(values: &[f64]) -> String {
@@ -274,7 +282,24 @@ pub fn json(results: &Results, c: &Conditions, scale: &Scale) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use corelane_tests::Target;
+
     use super::*;
+    use crate::results::{SCANNED, SECONDS};
+
+    #[test]
+    fn a_measure_of_one_broker_joins_its_row() {
+        let mut results = Results::default();
+        let mut add = |target, row, measure| {
+            results.add(target, Section::Restart, row, measure, 1.0);
+        };
+        add(Target::ApacheKafka, "a", SECONDS);
+        add(Target::ApacheKafka, "b", SECONDS);
+        add(Target::Corelane, "a", SCANNED);
+        let lines = of_section(&results, Section::Restart);
+        let rows: Vec<&str> = lines.iter().map(|line| line.row.as_str()).collect();
+        assert_eq!(rows, ["a", "a", "b"]);
+    }
 
     #[test]
     fn figures_are_short_and_show_their_spread() {
