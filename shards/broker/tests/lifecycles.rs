@@ -177,3 +177,62 @@ fn a_fetch_of_many_partitions_on_the_device_answers_each_with_its_own_records() 
     });
     found.finished().expect("the second run ends by itself");
 }
+
+/// Partitions that were left by a crash, each with one record.
+const LEFT: i32 = 150;
+
+async fn leave_by_a_crash() {
+    let (_shards, mut client) = broker().await;
+    assert_eq!(client.create_topic(TOPIC, LEFT, &[]).await.expect("create"), 0);
+    for partition in 0..LEFT {
+        assert_eq!(produce(&mut client, partition, b"old").await, (0, 0));
+    }
+}
+
+#[test]
+fn a_partition_that_is_asked_for_is_served_while_others_are_still_recovering() {
+    let mut world = World::new(14);
+    world.run(leave_by_a_crash).finished().expect("the first run ends by itself");
+    let found = world.run(|| async {
+        let (_shards, mut client) = broker().await;
+        let mut all = Vec::new();
+        for partition in (0..LEFT).rev() {
+            let (error, end, bytes) = client.fetch(TOPIC, partition, 0, 0).await.expect("fetch");
+            all.push((error, end, values(&bytes).len()));
+        }
+        all
+    });
+    let all = found.finished().expect("the second run ends by itself");
+    assert!(all.iter().all(|answer| *answer == (0, 1, 1)), "{all:?}");
+}
+
+#[test]
+fn a_topic_is_deleted_while_its_partitions_are_recovering() {
+    for seed in 15..18 {
+        let mut world = World::new(seed);
+        world.run(leave_by_a_crash).finished().expect("the first run ends by itself");
+        let found = world.run(|| async {
+            let (_shards, mut client) = broker().await;
+            delete_topic(&mut client).await;
+            let entries = reactor::fs::read_dir(Path::new(DATA_DIR)).await.expect("it is there");
+            let here = entries.iter().filter(|e| log::parse_partition_dir_name(&e.name).is_some());
+            let here: Vec<&str> = here
+                .map(|entry| entry.name.as_str())
+                .filter(|name| name.starts_with(TOPIC))
+                .collect();
+            assert_eq!(here, Vec::<&str>::new(), "the names are free");
+            assert_eq!(client.create_topic(TOPIC, LEFT, &[]).await.expect("create again"), 0);
+            for partition in 0..LEFT {
+                assert_eq!(produce(&mut client, partition, b"new").await, (0, 0));
+            }
+        });
+        found.finished().unwrap_or_else(|| panic!("seed {seed}: the second run ends by itself"));
+        let found = world.run(|| async {
+            let (_shards, mut client) = broker().await;
+            let (error, end, bytes) = client.fetch(TOPIC, LEFT - 1, 0, 0).await.expect("fetch");
+            (error, end, values(&bytes))
+        });
+        let expected = (0, 1, vec![(0, b"new".to_vec())]);
+        assert_eq!(found.finished(), Some(expected), "seed {seed}");
+    }
+}

@@ -114,6 +114,10 @@ impl Opening {
         };
         let (segments, log_start) = self.start_at(segments, log_start, &inventory).await?;
         let mut state = State::new(self.config.clone(), segments);
+        // Opened again by whoever needs it: ten thousand idle logs hold no file.
+        if let Some(active) = state.segments.back_mut() {
+            active.file = None;
+        }
         for segment in &mut state.segments {
             if segment.aborted.is_unknown() && !inventory.txn_indexes.contains(&segment.base) {
                 segment.aborted = Aborted::default();
