@@ -1,0 +1,244 @@
+//! Committed offsets by group, topic and partition, and those of open transactions.
+//!
+//! Changed only by replaying records and transaction markers. A transaction's offsets are kept apart
+//! until its marker comes; a later plain commit of the same partition wins over them, which is what the
+//! sequence number is for: records in log order get ascending ones.
+
+mod commit;
+mod expire;
+mod fetch;
+#[cfg(test)]
+mod tests;
+
+use ahash::{AHashMap, AHashSet};
+use wire::Uuid;
+use wire::messages as m;
+
+pub(crate) use commit::Committer;
+pub(crate) use expire::{Retention, Sweep};
+
+use crate::Name;
+use crate::record::Record;
+
+/// What stands in the log for one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Committed {
+    pub offset: i64,
+    /// Epoch of the record before the offset, or -1.
+    pub leader_epoch: i32,
+    pub metadata: Box<str>,
+    pub commit_ms: i64,
+    /// When the client of an old version wanted it gone, or -1.
+    pub expire_ms: i64,
+    /// Which topic of that name it was; zero where an older log does not say.
+    pub topic_id: Uuid,
+    sequence: u64,
+}
+
+impl Committed {
+    /// Whether the offset belongs to an earlier topic of the same name.
+    pub fn is_of_another(&self, topic: Uuid) -> bool {
+        !self.topic_id.is_zero() && !topic.is_zero() && self.topic_id != topic
+    }
+}
+
+/// Offsets of one group; few topics and partitions as a rule, so sorted lists rather than maps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GroupOffsets {
+    topics: Vec<(Name, Vec<(i32, Committed)>)>,
+}
+
+impl GroupOffsets {
+    pub fn get(&self, topic: &str, partition: i32) -> Option<&Committed> {
+        let parts = self.partitions(topic)?;
+        let at = parts.binary_search_by_key(&partition, |(part, _)| *part).ok()?;
+        parts.get(at).map(|(_, committed)| committed)
+    }
+
+    pub fn topics(&self) -> impl Iterator<Item = (&Name, &[(i32, Committed)])> {
+        self.topics.iter().map(|(topic, parts)| (topic, parts.as_slice()))
+    }
+
+    fn partitions(&self, topic: &str) -> Option<&[(i32, Committed)]> {
+        let at = self.find(topic).ok()?;
+        self.topics.get(at).map(|(_, parts)| parts.as_slice())
+    }
+
+    fn find(&self, topic: &str) -> Result<usize, usize> {
+        self.topics.binary_search_by(|(name, _)| (**name).cmp(topic))
+    }
+
+    fn put(&mut self, topic: &Name, partition: i32, committed: Committed) {
+        let at = match self.find(topic) {
+            Ok(at) => at,
+            Err(at) => {
+                self.topics.insert(at, (topic.clone(), Vec::with_capacity(1)));
+                at
+            }
+        };
+        let Some((_, parts)) = self.topics.get_mut(at) else { return };
+        match parts.binary_search_by_key(&partition, |(part, _)| *part) {
+            Ok(found) => parts[found].1 = committed,
+            Err(found) => parts.insert(found, (partition, committed)),
+        }
+    }
+
+    fn remove(&mut self, topic: &str, partition: i32) {
+        let Ok(at) = self.find(topic) else { return };
+        let Some((_, parts)) = self.topics.get_mut(at) else { return };
+        parts.retain(|(part, _)| *part != partition);
+        if parts.is_empty() {
+            self.topics.remove(at);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Offsets {
+    groups: AHashMap<Name, GroupOffsets>,
+    /// By producer id: what its open transaction would commit.
+    pending: AHashMap<i64, AHashMap<Name, GroupOffsets>>,
+    /// Producers with an open transaction, by group.
+    open: AHashMap<Name, Vec<i64>>,
+    names: AHashSet<Name>,
+    sequence: u64,
+}
+
+impl Offsets {
+    pub fn group(&self, group: &str) -> Option<&GroupOffsets> {
+        self.groups.get(group)
+    }
+
+    pub fn get(&self, group: &str, topic: &str, partition: i32) -> Option<&Committed> {
+        self.groups.get(group)?.get(topic, partition)
+    }
+
+    /// Whether an open transaction holds an offset of the partition.
+    pub fn is_pending(&self, group: &str, topic: &str, partition: i32) -> bool {
+        self.open.get(group).is_some_and(|producers| {
+            producers
+                .iter()
+                .filter_map(|producer| self.pending.get(producer)?.get(group))
+                .any(|offsets: &GroupOffsets| offsets.get(topic, partition).is_some())
+        })
+    }
+
+    /// Whether any transaction of the group is open.
+    pub fn has_open(&self, group: &str) -> bool {
+        self.open.contains_key(group)
+    }
+
+    /// The partitions of a group that open transactions hold offsets of.
+    pub fn pending_of(&self, group: &str) -> Vec<(Name, i32)> {
+        let producers = self.open.get(group).into_iter().flatten();
+        let offsets = producers.filter_map(|producer| self.pending.get(producer)?.get(group));
+        let parts = offsets.flat_map(|offsets| &offsets.topics).flat_map(|(topic, parts)| {
+            parts.iter().map(|(partition, _)| (topic.clone(), *partition))
+        });
+        parts.collect()
+    }
+
+    /// Number of committed offsets.
+    pub fn len(&self) -> usize {
+        self.groups.values().flat_map(|g| g.topics.iter()).map(|(_, parts)| parts.len()).sum()
+    }
+
+    /// Replays a record of an offset; `producer` if it lies in a transactional batch.
+    pub fn replay(
+        &mut self,
+        key: &m::OffsetCommitKey<'_>,
+        value: Option<&m::OffsetCommitValue<'_>>,
+        producer: Option<i64>,
+    ) {
+        let Some(value) = value else { return self.remove(&key.group, &key.topic, key.partition) };
+        self.sequence += 1;
+        let committed = Committed {
+            offset: value.offset,
+            leader_epoch: value.leader_epoch,
+            metadata: Box::from(&*value.metadata),
+            commit_ms: value.commit_timestamp,
+            expire_ms: value.expire_timestamp,
+            topic_id: value.topic_id,
+            sequence: self.sequence,
+        };
+        let group = self.name(&key.group);
+        let topic = self.name(&key.topic);
+        let offsets = match producer {
+            None => self.groups.entry(group).or_default(),
+            Some(producer) => {
+                let open = self.open.entry(group.clone()).or_default();
+                if !open.contains(&producer) {
+                    open.push(producer);
+                }
+                self.pending.entry(producer).or_default().entry(group).or_default()
+            }
+        };
+        offsets.put(&topic, key.partition, committed);
+    }
+
+    /// Replays the end of a producer's transaction.
+    pub fn replay_marker(&mut self, producer: i64, commit: bool) {
+        for (group, offsets) in self.pending.remove(&producer).unwrap_or_default() {
+            if let Some(open) = self.open.get_mut(&group) {
+                open.retain(|id| *id != producer);
+                if open.is_empty() {
+                    self.open.remove(&group);
+                }
+            }
+            if !commit || offsets.topics.is_empty() {
+                continue;
+            }
+            let kept = self.groups.entry(group).or_default();
+            for (topic, parts) in offsets.topics {
+                for (partition, committed) in parts {
+                    let newer = kept
+                        .get(&topic, partition)
+                        .is_none_or(|other| other.sequence < committed.sequence);
+                    if newer {
+                        kept.put(&topic, partition, committed);
+                    }
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, group: &str, topic: &str, partition: i32) {
+        if let Some(offsets) = self.groups.get_mut(group) {
+            offsets.remove(topic, partition);
+            if offsets.topics.is_empty() {
+                self.groups.remove(group);
+            }
+        }
+        for producer in self.open.get(group).into_iter().flatten() {
+            let pending = self.pending.get_mut(producer).and_then(|groups| groups.get_mut(group));
+            if let Some(offsets) = pending {
+                offsets.remove(topic, partition);
+            }
+        }
+    }
+
+    /// The shared copy of a name.
+    fn name(&mut self, text: &str) -> Name {
+        if let Some(name) = self.names.get(text) {
+            return name.clone();
+        }
+        let name = Name::from(text);
+        self.names.insert(name.clone());
+        name
+    }
+
+    /// Forgets names that nothing uses any more.
+    fn drop_unused_names(&mut self) {
+        self.names.retain(|name| std::sync::Arc::strong_count(name) > 1);
+    }
+}
+
+/// The record that an offset is gone.
+pub(crate) fn tombstone(group: &str, topic: &str, partition: i32) -> Record<'static> {
+    let key = m::OffsetCommitKey {
+        group: String::from(group).into(),
+        topic: String::from(topic).into(),
+        partition,
+    };
+    Record::OffsetCommit(key, None)
+}

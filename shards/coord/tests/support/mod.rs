@@ -1,0 +1,531 @@
+//! A coordinator with a log, a clock and topics of its own, and requests that are short to write.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+// A test stops at the first surprise.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, HashMap};
+
+use coord::{
+    Config, Context, Coordinator, Decision, Record, Reply, Request, Token, TopicInfo, Topics,
+};
+use wire::messages as m;
+use wire::{ErrorCode, Message, Uuid, Writer};
+
+pub struct TestTopics {
+    pub topics: BTreeMap<String, TopicInfo>,
+    pub version: i64,
+}
+
+impl TestTopics {
+    pub fn set(&mut self, name: &str, partitions: i32) -> Uuid {
+        let hash = wire::hash::java_string_hash(name).to_be_bytes();
+        let mut id = [7; 16];
+        id[..4].copy_from_slice(&hash);
+        let info = TopicInfo { id: Uuid(id), partitions, racks: Vec::new() };
+        self.topics.insert(name.into(), info);
+        self.version += 1;
+        Uuid(id)
+    }
+}
+
+impl Topics for TestTopics {
+    fn by_name(&self, name: &str) -> Option<TopicInfo> {
+        self.topics.get(name).cloned()
+    }
+    fn name_of(&self, id: Uuid) -> Option<String> {
+        self.topics.iter().find(|(_, info)| info.id == id).map(|(name, _)| name.clone())
+    }
+    fn id_of(&self, name: &str) -> Option<Uuid> {
+        self.topics.get(name).map(|info| info.id)
+    }
+    fn each_name(&self, call: &mut dyn FnMut(&str)) {
+        self.topics.keys().for_each(|name| call(name));
+    }
+    fn version(&self) -> i64 {
+        self.version
+    }
+}
+
+pub type LogEntry = (Vec<u8>, Option<Vec<u8>>, Option<i64>);
+
+pub struct Rig {
+    pub coordinator: Coordinator,
+    pub config: Config,
+    pub topics: TestTopics,
+    pub log: Vec<LogEntry>,
+    pub now_ms: i64,
+    pub replies: HashMap<Token, Reply>,
+    tokens: u64,
+}
+
+pub const GROUP: &str = "g";
+
+impl Rig {
+    pub fn new(config: Config) -> Self {
+        let mut topics = TestTopics { topics: BTreeMap::new(), version: 0 };
+        topics.set("t", 4);
+        topics.set("u", 2);
+        let mut coordinator = Coordinator::new(config.clone());
+        assert!(coordinator.loaded(1_000).records.is_empty());
+        Rig {
+            coordinator,
+            config,
+            topics,
+            log: Vec::new(),
+            now_ms: 1_000,
+            replies: HashMap::new(),
+            tokens: 0,
+        }
+    }
+
+    pub fn fresh_token(&mut self) -> Token {
+        self.tokens += 1;
+        Token(self.tokens)
+    }
+
+    pub fn take_in(&mut self, decision: Decision) {
+        let producer = decision.producer.map(|it| it.id);
+        for record in &decision.records {
+            let (key, value) = record.to_bytes().unwrap();
+            let back = Record::read(&key, value.as_deref()).unwrap().unwrap();
+            assert_eq!(&back, record, "a record reads as it was written");
+            self.log.push((key, value, producer));
+        }
+        for (token, reply) in decision.replies {
+            assert!(self.replies.insert(token, reply).is_none(), "answered twice");
+        }
+    }
+
+    pub fn send(&mut self, request: Request<'_, '_>, version: i16) -> Token {
+        self.send_as(request, version, "client")
+    }
+
+    pub fn send_as(&mut self, request: Request<'_, '_>, version: i16, client: &str) -> Token {
+        let token = self.fresh_token();
+        let mut id = [0; 16];
+        id[8..].copy_from_slice(&token.0.to_be_bytes());
+        let ctx = Context {
+            now_ms: self.now_ms,
+            token,
+            version,
+            client_id: client,
+            client_host: "/127.0.0.1",
+            fresh_id: Uuid(id),
+            topics: &self.topics,
+        };
+        let decision = self.coordinator.handle(request, &ctx);
+        self.take_in(decision);
+        token
+    }
+
+    /// The answer to a request that must have one.
+    pub fn reply(&mut self, token: Token) -> Reply {
+        self.replies.remove(&token).expect("an answer")
+    }
+
+    /// Lets time pass, and what falls due happen when it does.
+    pub fn pass(&mut self, ms: i64) {
+        let end = self.now_ms + ms;
+        let mut rounds = 0;
+        while let Some(due) = self.coordinator.next_deadline().filter(|due| *due <= end) {
+            self.now_ms = self.now_ms.max(due);
+            let decision = self.coordinator.on_time(self.now_ms, &self.topics);
+            self.take_in(decision);
+            rounds += 1;
+            assert!(rounds < 100_000, "deadlines that do not end");
+        }
+        self.now_ms = end;
+    }
+
+    /// The coordinator dies; another one reads the log.
+    pub fn reload(&mut self) {
+        let mut fresh = Coordinator::new(self.config.clone());
+        for (key, value, producer) in &self.log {
+            fresh.replay(key, value.as_deref(), *producer).unwrap();
+        }
+        self.coordinator = fresh;
+        let decision = self.coordinator.loaded(self.now_ms);
+        self.take_in(decision);
+        self.replies.clear();
+    }
+
+    pub fn marker(&mut self, producer: i64, commit: bool) {
+        self.coordinator.replay_marker(producer, commit);
+    }
+
+    pub fn join(&mut self, join: &Join<'_>) -> Token {
+        let protocols = join.protocols.iter().map(|(name, topics)| {
+            m::join_group_request::JoinGroupRequestProtocol {
+                name: (*name).into(),
+                metadata: subscription(topics).into(),
+            }
+        });
+        let request = m::JoinGroupRequest {
+            group_id: join.group.into(),
+            session_timeout_ms: join.session_ms,
+            rebalance_timeout_ms: join.rebalance_ms,
+            member_id: join.member.into(),
+            group_instance_id: join.instance.map(Into::into),
+            protocol_type: join.protocol_type.into(),
+            protocols: protocols.collect(),
+            reason: None,
+        };
+        self.send(Request::JoinGroup(&request), join.version)
+    }
+
+    /// The answer to a join that gets one at once.
+    pub fn joined(&mut self, join: &Join<'_>) -> m::JoinGroupResponse<'static> {
+        let token = self.join(join);
+        self.join_reply(token)
+    }
+
+    pub fn join_reply(&mut self, token: Token) -> m::JoinGroupResponse<'static> {
+        match self.reply(token) {
+            Reply::JoinGroup(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn sync(
+        &mut self,
+        member: &str,
+        instance: Option<&str>,
+        generation: i32,
+        parts: &[(&str, &[u8])],
+    ) -> Token {
+        let assignments =
+            parts.iter().map(|(member, part)| m::sync_group_request::SyncGroupRequestAssignment {
+                member_id: (*member).into(),
+                assignment: (*part).into(),
+            });
+        let request = m::SyncGroupRequest {
+            group_id: GROUP.into(),
+            generation_id: generation,
+            member_id: member.into(),
+            group_instance_id: instance.map(Into::into),
+            assignments: assignments.collect(),
+            ..Default::default()
+        };
+        self.send(Request::SyncGroup(&request), 5)
+    }
+
+    pub fn sync_reply(&mut self, token: Token) -> m::SyncGroupResponse<'static> {
+        match self.reply(token) {
+            Reply::SyncGroup(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn heartbeat(
+        &mut self,
+        member: &str,
+        instance: Option<&str>,
+        generation: i32,
+    ) -> ErrorCode {
+        let request = m::HeartbeatRequest {
+            group_id: GROUP.into(),
+            generation_id: generation,
+            member_id: member.into(),
+            group_instance_id: instance.map(Into::into),
+        };
+        let token = self.send(Request::Heartbeat(&request), 4);
+        match self.reply(token) {
+            Reply::Heartbeat(reply) => code(reply.error_code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Leaves as one of a batch of one.
+    pub fn leave(&mut self, member: &str, instance: Option<&str>) -> ErrorCode {
+        let identity = m::leave_group_request::MemberIdentity {
+            member_id: member.into(),
+            group_instance_id: instance.map(Into::into),
+            reason: None,
+        };
+        let request = m::LeaveGroupRequest {
+            group_id: GROUP.into(),
+            members: vec![identity].into(),
+            ..Default::default()
+        };
+        let token = self.send(Request::LeaveGroup(&request), 5);
+        match self.reply(token) {
+            Reply::LeaveGroup(reply) => match reply.members.first() {
+                Some(member) => code(member.error_code),
+                None => code(reply.error_code),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn commit(&mut self, commit: &Commit<'_>) -> ErrorCode {
+        let partition = m::offset_commit_request::OffsetCommitRequestPartition {
+            partition_index: commit.partition,
+            committed_offset: commit.offset,
+            committed_leader_epoch: -1,
+            committed_metadata: Some(commit.metadata.into()),
+        };
+        let topic = m::offset_commit_request::OffsetCommitRequestTopic {
+            name: commit.topic.into(),
+            topic_id: Uuid::ZERO,
+            partitions: vec![partition].into(),
+        };
+        let request = m::OffsetCommitRequest {
+            group_id: GROUP.into(),
+            generation_id_or_member_epoch: commit.generation,
+            member_id: commit.member.into(),
+            group_instance_id: commit.instance.map(Into::into),
+            retention_time_ms: -1,
+            topics: vec![topic].into(),
+        };
+        let token = self.send(Request::OffsetCommit(&request), commit.version);
+        match self.reply(token) {
+            Reply::OffsetCommit(reply) => {
+                code(reply.topics.first().unwrap().partitions.first().unwrap().error_code)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The committed offset, or the error, of one partition.
+    pub fn fetch(&mut self, topic: &str, partition: i32, stable: bool) -> (i64, ErrorCode) {
+        let topics = m::offset_fetch_request::OffsetFetchRequestTopics {
+            name: topic.into(),
+            topic_id: Uuid::ZERO,
+            partition_indexes: vec![partition].into(),
+        };
+        let group = m::offset_fetch_request::OffsetFetchRequestGroup {
+            group_id: GROUP.into(),
+            member_id: None,
+            member_epoch: -1,
+            topics: Some(vec![topics].into()),
+        };
+        let token = self.send(Request::OffsetFetch { group: &group, require_stable: stable }, 9);
+        match self.reply(token) {
+            Reply::OffsetFetch(reply) if reply.error_code != 0 => (-1, code(reply.error_code)),
+            Reply::OffsetFetch(reply) => {
+                let partition = reply.topics.first().unwrap().partitions.first().unwrap();
+                (partition.committed_offset, code(partition.error_code))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn delete_group(&mut self) -> ErrorCode {
+        let token = self.send(Request::DeleteGroup(GROUP), 2);
+        match self.reply(token) {
+            Reply::DeleteGroup(reply) => code(reply.error_code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn delete_offset(&mut self, topic: &str) -> ErrorCode {
+        let partition =
+            m::offset_delete_request::OffsetDeleteRequestPartition { partition_index: 0 };
+        let topic = m::offset_delete_request::OffsetDeleteRequestTopic {
+            name: topic.into(),
+            partitions: vec![partition].into(),
+        };
+        let request = m::OffsetDeleteRequest { group_id: GROUP.into(), topics: vec![topic].into() };
+        let token = self.send(Request::OffsetDelete(&request), 0);
+        match self.reply(token) {
+            Reply::OffsetDelete(reply) if reply.error_code != 0 => code(reply.error_code),
+            Reply::OffsetDelete(reply) => {
+                code(reply.topics.first().unwrap().partitions.first().unwrap().error_code)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The group as DescribeGroups shows it.
+    pub fn described(&mut self) -> m::describe_groups_response::DescribedGroup<'static> {
+        let token = self.send(Request::DescribeGroup(GROUP), 6);
+        match self.reply(token) {
+            Reply::DescribeGroup(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn state(&mut self) -> String {
+        self.described().group_state.into_owned()
+    }
+
+    pub fn beat(&mut self, beat: &Beat<'_>) -> m::ConsumerGroupHeartbeatResponse<'static> {
+        let request = m::ConsumerGroupHeartbeatRequest {
+            group_id: GROUP.into(),
+            member_id: beat.member.into(),
+            member_epoch: beat.epoch,
+            instance_id: beat.instance.map(Into::into),
+            rack_id: beat.rack.map(Into::into),
+            rebalance_timeout_ms: beat.rebalance_ms,
+            subscribed_topic_names: beat
+                .topics
+                .map(|topics| topics.iter().map(|topic| (*topic).into()).collect()),
+            subscribed_topic_regex: beat.regex.map(Into::into),
+            server_assignor: beat.assignor.map(Into::into),
+            topic_partitions: beat.owned.map(|owned| {
+                owned
+                    .iter()
+                    .map(|(id, parts)| m::consumer_group_heartbeat_request::TopicPartitions {
+                        topic_id: *id,
+                        partitions: parts.clone().into(),
+                    })
+                    .collect()
+            }),
+        };
+        let token = self.send(Request::ConsumerGroupHeartbeat(&request), 1);
+        match self.reply(token) {
+            Reply::ConsumerGroupHeartbeat(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The group as ConsumerGroupDescribe shows it.
+    pub fn consumers(&mut self) -> m::consumer_group_describe_response::DescribedGroup<'static> {
+        let token = self.send(Request::ConsumerGroupDescribe(GROUP), 1);
+        match self.reply(token) {
+            Reply::ConsumerGroupDescribe(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Join<'a> {
+    pub group: &'a str,
+    pub member: &'a str,
+    pub instance: Option<&'a str>,
+    pub protocol_type: &'a str,
+    /// Name, and the topics subscribed to in it.
+    pub protocols: &'a [(&'a str, &'a [&'a str])],
+    pub session_ms: i32,
+    pub rebalance_ms: i32,
+    pub version: i16,
+}
+
+pub const JOIN: Join<'static> = Join {
+    group: GROUP,
+    member: "",
+    instance: None,
+    protocol_type: "consumer",
+    protocols: &[("range", &["t"])],
+    session_ms: 10_000,
+    rebalance_ms: 60_000,
+    version: 9,
+};
+
+#[derive(Clone, Debug)]
+pub struct Commit<'a> {
+    pub member: &'a str,
+    pub instance: Option<&'a str>,
+    pub generation: i32,
+    pub topic: &'a str,
+    pub partition: i32,
+    pub offset: i64,
+    pub metadata: &'a str,
+    pub version: i16,
+}
+
+pub const COMMIT: Commit<'static> = Commit {
+    member: "",
+    instance: None,
+    generation: -1,
+    topic: "t",
+    partition: 0,
+    offset: 5,
+    metadata: "",
+    version: 9,
+};
+
+#[derive(Clone, Debug)]
+pub struct Beat<'a> {
+    pub member: &'a str,
+    pub epoch: i32,
+    pub instance: Option<&'a str>,
+    pub rack: Option<&'a str>,
+    pub rebalance_ms: i32,
+    pub topics: Option<&'a [&'a str]>,
+    pub regex: Option<&'a str>,
+    pub assignor: Option<&'a str>,
+    pub owned: Option<&'a [(Uuid, Vec<i32>)]>,
+}
+
+/// A heartbeat that changes nothing.
+pub const BEAT: Beat<'static> = Beat {
+    member: "m1",
+    epoch: 0,
+    instance: None,
+    rack: None,
+    rebalance_ms: -1,
+    topics: None,
+    regex: None,
+    assignor: None,
+    owned: None,
+};
+
+/// A heartbeat that joins.
+pub const FIRST_BEAT: Beat<'static> =
+    Beat { rebalance_ms: 60_000, topics: Some(&["t"]), owned: Some(&[]), ..BEAT };
+
+pub fn code(code: i16) -> ErrorCode {
+    ErrorCode::from_code(code).unwrap()
+}
+
+/// A consumer's subscription, version 1, that owns nothing.
+pub fn subscription(topics: &[&str]) -> Vec<u8> {
+    owning_subscription(topics, &[])
+}
+
+pub fn owning_subscription(topics: &[&str], owned: &[(&str, Vec<i32>)]) -> Vec<u8> {
+    let subscription = m::ConsumerProtocolSubscription {
+        topics: topics.iter().map(|topic| (*topic).into()).collect(),
+        owned_partitions: owned
+            .iter()
+            .map(|(topic, parts)| m::consumer_protocol_subscription::TopicPartition {
+                topic: (*topic).into(),
+                partitions: parts.clone().into(),
+            })
+            .collect(),
+        ..Default::default()
+    };
+    let mut writer = Writer::new();
+    writer.i16(1);
+    subscription.encode(&mut writer, 1).unwrap();
+    writer.finish().bytes.to_vec()
+}
+
+/// A consumer's assignment, version 1.
+pub fn assignment(parts: &[(&str, Vec<i32>)]) -> Vec<u8> {
+    let assignment = m::ConsumerProtocolAssignment {
+        assigned_partitions: parts
+            .iter()
+            .map(|(topic, parts)| m::consumer_protocol_assignment::TopicPartition {
+                topic: (*topic).into(),
+                partitions: parts.clone().into(),
+            })
+            .collect(),
+        user_data: None,
+    };
+    let mut writer = Writer::new();
+    writer.i16(1);
+    assignment.encode(&mut writer, 1).unwrap();
+    writer.finish().bytes.to_vec()
+}
+
+/// Splitmix64: enough randomness for models.
+pub fn next_random(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *seed;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Lines of a text table without blanks and comments, split at ` => `.
+pub fn table(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| line.split_once(" => ").unwrap_or_else(|| panic!("no => in {line}")))
+}
