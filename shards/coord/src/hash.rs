@@ -50,3 +50,33 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
 fn units(text: &str) -> i32 {
     i32::try_from(text.encode_utf16().count()).unwrap_or(i32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Uuid;
+
+    fn topic(id: u8, racks: &[&[&str]]) -> TopicInfo {
+        let racks: Vec<Vec<String>> =
+            racks.iter().map(|racks| racks.iter().map(|rack| (*rack).into()).collect()).collect();
+        let partitions = i32::try_from(racks.len()).unwrap();
+        TopicInfo { id: Uuid([id; 16]), partitions, racks }
+    }
+
+    /// What Kafka 4.4.0's own `Utils` computed (`tests/golden/groups`).
+    #[test]
+    fn topics_hash_as_kafkas_do() {
+        let t = topic(1, &[&[], &[]]);
+        assert_eq!(of_topic("t", &t).cast_signed(), 2_188_560_753_641_346_472);
+        assert_eq!(of_topics([("t", &t)].into_iter()), 6_455_853_051_531_903_202);
+        let t = topic(1, &[&["b", "a"], &["c"]]);
+        let u = topic(2, &[&[]]);
+        assert_eq!(of_topic("tänk", &t).cast_signed(), -2_686_480_383_975_971_717);
+        let both = of_topics([("tänk", &t), ("u", &u)].into_iter());
+        assert_eq!(both, -4_018_014_308_331_413_253);
+        let racks: Vec<Vec<String>> = (0..300).map(|at| vec![format!("rack-{}", at % 3)]).collect();
+        let many = TopicInfo { id: Uuid([1; 16]), partitions: 300, racks };
+        assert_eq!(of_topic("many", &many).cast_signed(), 1_219_495_580_966_941_511);
+        assert_eq!(of_topics(std::iter::empty()), 0);
+    }
+}

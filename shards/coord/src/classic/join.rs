@@ -64,7 +64,8 @@ impl ClassicGroup {
         if !self.has_room_for(member, step) {
             self.remove(member);
             let reply = join_error("", ErrorCode::GroupMaxSizeReached, ctx.version);
-            return step.out.reply(ctx.token, reply);
+            step.out.reply(ctx.token, reply);
+            return self.complete_if_all_joined(step);
         }
         let names = protocols.iter().map(|(name, _)| name.clone());
         if !self.supports(&request.protocol_type, names) {

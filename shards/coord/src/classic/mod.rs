@@ -19,8 +19,6 @@ mod persist;
 mod rebalance;
 mod static_member;
 mod sync;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -35,9 +35,12 @@ impl ClassicGroup {
     /// That the group exists, before it has had a generation.
     pub fn record_without_members(&self, id: &str) -> Record<'static> {
         let value = m::GroupMetadataValue {
+            protocol_type: "".into(),
             generation: 0,
+            protocol: None,
+            leader: None,
             current_state_timestamp: self.since_ms.unwrap_or(-1),
-            ..Default::default()
+            members: Default::default(),
         };
         Record::GroupMetadata(key(id), Some(value))
     }

@@ -18,8 +18,6 @@ mod records;
 mod regex;
 mod subscription;
 mod target;
-#[cfg(test)]
-mod tests;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};

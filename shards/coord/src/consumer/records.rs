@@ -40,7 +40,8 @@ pub(crate) fn member(group: &str, member: &Member) -> Record<'static> {
         client_id: text(&member.client_id),
         client_host: text(&member.client_host),
         subscribed_topic_names: member.topics.iter().map(|topic| text(topic)).collect(),
-        subscribed_topic_regex: optional(&member.regex),
+        // Kafka writes no expression as an empty one.
+        subscribed_topic_regex: Some(text(member.regex.as_deref().unwrap_or_default())),
         rebalance_timeout_ms: member.rebalance_timeout_ms,
         server_assignor: optional(&member.assignor),
         classic_member_metadata: classic,
@@ -174,7 +175,7 @@ impl Member {
         self.client_id = Box::from(&*value.client_id);
         self.client_host = Box::from(&*value.client_host);
         self.topics = value.subscribed_topic_names.iter().map(|it| Name::from(&*it)).collect();
-        self.regex = name(&value.subscribed_topic_regex);
+        self.regex = name(&value.subscribed_topic_regex).filter(|regex| !regex.is_empty());
         self.rebalance_timeout_ms = value.rebalance_timeout_ms;
         self.assignor = name(&value.server_assignor);
         self.classic = value.classic_member_metadata.as_ref().map(|face| ClassicFace {

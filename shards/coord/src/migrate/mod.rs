@@ -14,6 +14,4 @@
 mod classic_member;
 mod downgrade;
 mod embedded;
-#[cfg(test)]
-mod tests;
 mod upgrade;

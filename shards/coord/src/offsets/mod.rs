@@ -7,8 +7,6 @@
 mod commit;
 mod expire;
 mod fetch;
-#[cfg(test)]
-mod tests;
 
 use ahash::{AHashMap, AHashSet};
 use wire::Uuid;

@@ -57,7 +57,10 @@ pub struct Rig {
     pub log: Vec<LogEntry>,
     pub now_ms: i64,
     pub replies: HashMap<Token, Reply>,
+    versions: HashMap<Token, i16>,
     tokens: u64,
+    /// The next decision is lost with the coordinator: neither appended nor answered.
+    pub lose_next: bool,
 }
 
 pub const GROUP: &str = "g";
@@ -76,7 +79,9 @@ impl Rig {
             log: Vec::new(),
             now_ms: 1_000,
             replies: HashMap::new(),
+            versions: HashMap::new(),
             tokens: 0,
+            lose_next: false,
         }
     }
 
@@ -86,6 +91,9 @@ impl Rig {
     }
 
     pub fn take_in(&mut self, decision: Decision) {
+        if std::mem::take(&mut self.lose_next) {
+            return self.reload();
+        }
         let producer = decision.producer.map(|it| it.id);
         for record in &decision.records {
             let (key, value) = record.to_bytes().unwrap();
@@ -94,6 +102,8 @@ impl Rig {
             self.log.push((key, value, producer));
         }
         for (token, reply) in decision.replies {
+            let version = self.versions.remove(&token).expect("a request that waits");
+            encodes(&reply, version);
             assert!(self.replies.insert(token, reply).is_none(), "answered twice");
         }
     }
@@ -104,6 +114,7 @@ impl Rig {
 
     pub fn send_as(&mut self, request: Request<'_, '_>, version: i16, client: &str) -> Token {
         let token = self.fresh_token();
+        self.versions.insert(token, version);
         let mut id = [0; 16];
         id[8..].copy_from_slice(&token.0.to_be_bytes());
         let ctx = Context {
@@ -149,6 +160,12 @@ impl Rig {
         let decision = self.coordinator.loaded(self.now_ms);
         self.take_in(decision);
         self.replies.clear();
+        self.versions.clear();
+    }
+
+    /// Whether a request has no answer yet.
+    pub fn waits(&self, token: Token) -> bool {
+        self.versions.contains_key(&token)
     }
 
     pub fn marker(&mut self, producer: i64, commit: bool) {
@@ -528,4 +545,38 @@ pub fn table(text: &str) -> impl Iterator<Item = (&str, &str)> {
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| line.split_once(" => ").unwrap_or_else(|| panic!("no => in {line}")))
+}
+
+/// An answer must fit the version that was asked in.
+fn encodes(reply: &Reply, version: i16) {
+    let mut writer = Writer::new();
+    let encoded = match reply.clone() {
+        Reply::JoinGroup(reply) => reply.encode(&mut writer, version),
+        Reply::SyncGroup(reply) => reply.encode(&mut writer, version),
+        Reply::Heartbeat(reply) => reply.encode(&mut writer, version),
+        Reply::LeaveGroup(reply) => reply.encode(&mut writer, version),
+        Reply::OffsetCommit(reply) => reply.encode(&mut writer, version),
+        Reply::TxnOffsetCommit(reply) => reply.encode(&mut writer, version),
+        Reply::OffsetDelete(reply) => reply.encode(&mut writer, version),
+        Reply::ListGroups(reply) => reply.encode(&mut writer, version),
+        Reply::ConsumerGroupHeartbeat(reply) => reply.encode(&mut writer, version),
+        Reply::OffsetFetch(group) => {
+            let groups = vec![group].into();
+            m::OffsetFetchResponse { groups, ..Default::default() }.encode(&mut writer, version)
+        }
+        Reply::DescribeGroup(group) => {
+            let groups = vec![group].into();
+            m::DescribeGroupsResponse { groups, ..Default::default() }.encode(&mut writer, version)
+        }
+        Reply::DeleteGroup(result) => {
+            let results = vec![result].into();
+            m::DeleteGroupsResponse { results, ..Default::default() }.encode(&mut writer, version)
+        }
+        Reply::ConsumerGroupDescribe(group) => {
+            let groups = vec![group].into();
+            m::ConsumerGroupDescribeResponse { groups, ..Default::default() }
+                .encode(&mut writer, version)
+        }
+    };
+    encoded.unwrap_or_else(|error| panic!("version {version}: {error}: {reply:?}"));
 }

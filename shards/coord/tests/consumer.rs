@@ -1,0 +1,346 @@
+//! Lives of consumer groups: who gets what, in which order, and what is refused.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use coord::{Config, GroupConfig};
+use support::{BEAT, Beat, COMMIT, Commit, FIRST_BEAT, Rig, table};
+use wire::messages as m;
+use wire::{ErrorCode, Uuid};
+
+type HeartbeatResponse = m::ConsumerGroupHeartbeatResponse<'static>;
+
+/// Assigns at once, so that tests need not wait.
+fn hasty() -> Config {
+    Config { assignment_interval_ms: 0, ..Config::default() }
+}
+
+fn parts(reply: &HeartbeatResponse) -> Vec<(Uuid, Vec<i32>)> {
+    let assignment = reply.assignment.as_ref().expect("an assignment");
+    assignment.topic_partitions.iter().map(|it| (it.topic_id, it.partitions.to_vec())).collect()
+}
+
+fn good(reply: HeartbeatResponse) -> HeartbeatResponse {
+    assert_eq!(reply.error_code, 0, "{reply:?}");
+    reply
+}
+
+#[test]
+fn the_first_member_gets_everything() {
+    let mut rig = Rig::new(hasty());
+    let t = rig.topics.topics["t"].id;
+    let reply = good(rig.beat(&FIRST_BEAT));
+    assert_eq!((reply.member_epoch, reply.heartbeat_interval_ms), (1, 5_000));
+    assert_eq!(parts(&reply), [(t, vec![0, 1, 2, 3])]);
+    assert_eq!(rig.consumers().group_state, "Stable");
+    let reply = good(rig.beat(&Beat { epoch: 1, ..BEAT }));
+    assert_eq!(reply.assignment, None, "nothing new");
+    let all = [(t, vec![0, 1, 2, 3])];
+    let full = Beat { epoch: 1, owned: Some(&all), ..FIRST_BEAT };
+    assert_eq!(parts(&good(rig.beat(&full))), all, "one that says all is told all");
+}
+
+#[test]
+fn a_partition_changes_hands_only_when_it_was_given_up() {
+    let mut rig = Rig::new(hasty());
+    let t = rig.topics.topics["t"].id;
+    rig.beat(&FIRST_BEAT);
+    let second = good(rig.beat(&Beat { member: "m2", ..FIRST_BEAT }));
+    assert_eq!((second.member_epoch, parts(&second)), (2, vec![]), "all is still with the first");
+    let asked = good(rig.beat(&Beat { epoch: 1, ..BEAT }));
+    assert_eq!((asked.member_epoch, parts(&asked)), (1, vec![(t, vec![0, 1])]));
+    assert_eq!(rig.consumers().group_state, "Reconciling");
+    let still = [(t, vec![0, 1, 2, 3])];
+    let reply = good(rig.beat(&Beat { epoch: 1, owned: Some(&still), ..BEAT }));
+    assert_eq!(reply.member_epoch, 1, "it has not given up yet");
+    rig.reload();
+    let waiting = good(rig.beat(&Beat { member: "m2", epoch: 2, ..BEAT }));
+    assert_eq!(waiting.assignment, None);
+    let less = [(t, vec![0, 1])];
+    let done = good(rig.beat(&Beat { epoch: 1, owned: Some(&less), ..BEAT }));
+    assert_eq!(done.member_epoch, 2);
+    let given = good(rig.beat(&Beat { member: "m2", epoch: 2, ..BEAT }));
+    assert_eq!(parts(&given), [(t, vec![2, 3])]);
+    assert_eq!(rig.consumers().group_state, "Stable");
+}
+
+#[test]
+fn a_member_that_does_not_give_up_in_time_is_fenced() {
+    let mut rig = Rig::new(hasty());
+    let t = rig.topics.topics["t"].id;
+    rig.beat(&Beat { rebalance_ms: 20_000, ..FIRST_BEAT });
+    rig.beat(&Beat { member: "m2", ..FIRST_BEAT });
+    rig.beat(&Beat { epoch: 1, ..BEAT });
+    for _ in 0..3 {
+        rig.pass(5_000);
+        rig.beat(&Beat { epoch: 1, ..BEAT });
+        rig.beat(&Beat { member: "m2", epoch: 2, ..BEAT });
+    }
+    rig.pass(5_000);
+    let late = rig.beat(&Beat { epoch: 1, ..BEAT });
+    assert_eq!(support::code(late.error_code), ErrorCode::UnknownMemberId);
+    let heir = good(rig.beat(&Beat { member: "m2", epoch: 2, ..BEAT }));
+    let heir = match heir.assignment {
+        Some(_) => heir,
+        None => good(rig.beat(&Beat { member: "m2", epoch: heir.member_epoch, ..BEAT })),
+    };
+    assert_eq!(parts(&heir), [(t, vec![0, 1, 2, 3])]);
+}
+
+#[test]
+fn a_silent_member_is_gone_after_its_session() {
+    let mut rig = Rig::new(hasty());
+    rig.beat(&FIRST_BEAT);
+    rig.coordinator.set_group_config(
+        support::GROUP,
+        Some(GroupConfig {
+            session_timeout_ms: Some(60_000),
+            heartbeat_interval_ms: Some(9_000),
+            assignment_interval_ms: None,
+        }),
+    );
+    let reply = good(rig.beat(&Beat { epoch: 1, ..BEAT }));
+    assert_eq!(reply.heartbeat_interval_ms, 9_000, "the group's own setting");
+    rig.pass(59_999);
+    assert_eq!(rig.consumers().members.len(), 1);
+    rig.pass(1);
+    let group = rig.consumers();
+    assert_eq!((&*group.group_state, group.group_epoch, group.assignment_epoch), ("Empty", 2, 2));
+    rig.reload();
+    assert_eq!(rig.consumers(), group);
+}
+
+#[test]
+fn a_member_leaves_and_the_others_take_over() {
+    let mut rig = Rig::new(hasty());
+    let t = rig.topics.topics["t"].id;
+    rig.beat(&FIRST_BEAT);
+    rig.beat(&Beat { member: "m2", ..FIRST_BEAT });
+    let left = good(rig.beat(&Beat { epoch: -1, ..BEAT }));
+    assert_eq!((left.member_epoch, left.member_id.as_deref()), (-1, Some("m1")));
+    let reply = good(rig.beat(&Beat { member: "m2", epoch: 2, ..BEAT }));
+    assert_eq!((reply.member_epoch, parts(&reply)), (3, vec![(t, vec![0, 1, 2, 3])]));
+}
+
+#[test]
+fn a_static_member_is_away_for_a_while_and_gets_its_own_back() {
+    let mut rig = Rig::new(hasty());
+    let first = Beat { instance: Some("i1"), ..FIRST_BEAT };
+    let before = good(rig.beat(&first));
+    rig.beat(&Beat { member: "m2", ..FIRST_BEAT });
+    let unreleased = rig.beat(&Beat { member: "m9", ..first.clone() });
+    assert_eq!(support::code(unreleased.error_code), ErrorCode::UnreleasedInstanceId);
+    let away = good(rig.beat(&Beat { epoch: -2, instance: Some("i1"), ..BEAT }));
+    assert_eq!(away.member_epoch, -2);
+    rig.reload();
+    let epoch = rig.consumers().group_epoch;
+    let back = good(rig.beat(&Beat { member: "m9", ..first.clone() }));
+    assert_eq!(back.member_epoch, 2, "it holds nothing yet, so there is nothing to give up");
+    assert_eq!(rig.consumers().group_epoch, epoch, "no rebalance");
+    let kept: usize = parts(&back).iter().map(|(_, parts)| parts.len()).sum();
+    assert_eq!((kept, parts(&before)[0].1.len()), (2, 4));
+    let fenced = rig.beat(&Beat { epoch: 2, instance: Some("i1"), ..BEAT });
+    assert_eq!(support::code(fenced.error_code), ErrorCode::FencedInstanceId);
+}
+
+#[test]
+fn epochs_are_checked() {
+    let mut rig = Rig::new(hasty());
+    let t = rig.topics.topics["t"].id;
+    rig.beat(&FIRST_BEAT);
+    rig.beat(&Beat { epoch: 1, topics: Some(&["t", "u"]), ..BEAT });
+    let some = [(t, vec![0])];
+    let foreign = [(Uuid([5; 16]), vec![0])];
+    let cases: [(i32, Option<&[(Uuid, Vec<i32>)]>, ErrorCode); 6] = [
+        (2, None, ErrorCode::None),
+        (3, None, ErrorCode::FencedMemberEpoch),
+        (1, Some(&some), ErrorCode::None),
+        (1, Some(&foreign), ErrorCode::FencedMemberEpoch),
+        (1, None, ErrorCode::FencedMemberEpoch),
+        (-3, None, ErrorCode::InvalidRequest),
+    ];
+    for (epoch, owned, expected) in cases {
+        let reply = rig.beat(&Beat { epoch, owned, ..BEAT });
+        assert_eq!(support::code(reply.error_code), expected, "{epoch} {owned:?}");
+    }
+    assert_eq!(good(rig.beat(&FIRST_BEAT)).member_epoch, 3, "a fenced member may begin anew");
+}
+
+#[test]
+fn what_is_not_a_heartbeat_is_refused() {
+    const TABLE: &str = "
+        no group        => GROUP_ID_NOT_FOUND Consumer group g not found.
+        no timeout      => INVALID_REQUEST RebalanceTimeoutMs must be provided in first request.
+        no owned        => INVALID_REQUEST TopicPartitions must be empty when (re-)joining.
+        owned           => INVALID_REQUEST TopicPartitions must be empty when (re-)joining.
+        no topics       => INVALID_REQUEST Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.
+        no instance     => INVALID_REQUEST InstanceId can't be null.
+        empty instance  => INVALID_REQUEST InstanceId can't be empty.
+        empty rack      => INVALID_REQUEST RackId can't be empty.
+        no member       => INVALID_REQUEST MemberId can't be empty.
+        assignor        => UNSUPPORTED_ASSIGNOR ServerAssignor best is not supported. Supported assignors: uniform, range.
+        regex           => INVALID_REGULAR_EXPRESSION SubscribedTopicRegex `(` is not a valid regular expression: error: unclosed group.
+        leave nothing   => GROUP_ID_NOT_FOUND Consumer group g not found.
+    ";
+    let owned = [(Uuid([1; 16]), vec![0])];
+    for (case, expected) in table(TABLE) {
+        let beat = match case.trim() {
+            "no group" => Beat { epoch: 5, ..BEAT },
+            "no timeout" => Beat { rebalance_ms: -1, ..FIRST_BEAT },
+            "no owned" => Beat { owned: None, ..FIRST_BEAT },
+            "owned" => Beat { owned: Some(&owned), ..FIRST_BEAT },
+            "no topics" => Beat { topics: None, ..FIRST_BEAT },
+            "no instance" => Beat { epoch: -2, ..BEAT },
+            "empty instance" => Beat { instance: Some(""), ..FIRST_BEAT },
+            "empty rack" => Beat { rack: Some(""), ..FIRST_BEAT },
+            "no member" => Beat { member: "", epoch: 1, ..BEAT },
+            "assignor" => Beat { assignor: Some("best"), ..FIRST_BEAT },
+            "regex" => Beat { regex: Some("("), ..FIRST_BEAT },
+            "leave nothing" => Beat { epoch: -1, ..BEAT },
+            other => panic!("no case {other}"),
+        };
+        let mut rig = Rig::new(hasty());
+        let reply = rig.beat(&beat);
+        let message = reply.error_message.as_deref().unwrap_or_default();
+        let shown = format!("{} {message}", support::code(reply.error_code).name());
+        assert_eq!(shown, expected);
+        assert_eq!(rig.coordinator.group_count(), 0, "nothing was made");
+        assert!(rig.log.is_empty());
+    }
+}
+
+#[test]
+fn the_assignor_that_most_want_is_used() {
+    let mut rig = Rig::new(hasty());
+    rig.beat(&FIRST_BEAT);
+    assert_eq!(rig.consumers().assignor_name, "uniform");
+    rig.beat(&Beat { member: "m2", assignor: Some("range"), ..FIRST_BEAT });
+    let group = rig.consumers();
+    assert_eq!(group.assignor_name, "range");
+    let target = |at: usize| {
+        let member = group.members.iter().nth(at).unwrap();
+        member.target_assignment.topic_partitions.first().unwrap().partitions.to_vec()
+    };
+    assert_eq!((target(0), target(1)), (vec![0, 1], vec![2, 3]));
+}
+
+#[test]
+fn expressions_follow_the_clusters_topics() {
+    let mut rig = Rig::new(hasty());
+    let t = rig.topics.topics["t"].id;
+    let first = Beat { topics: None, regex: Some("t|logs-.*"), ..FIRST_BEAT };
+    let reply = good(rig.beat(&first));
+    assert_eq!(parts(&reply), [(t, vec![0, 1, 2, 3])]);
+    let logs = rig.topics.set("logs-a", 1);
+    rig.pass(10_000);
+    let reply = good(rig.beat(&Beat { epoch: 1, ..BEAT }));
+    assert_eq!(reply.member_epoch, 2);
+    assert!(parts(&reply).contains(&(logs, vec![0])));
+    rig.reload();
+    assert!(good(rig.beat(&Beat { epoch: 2, ..BEAT })).assignment.is_none());
+    let reply = good(rig.beat(&Beat { epoch: 2, regex: Some(""), topics: Some(&["u"]), ..BEAT }));
+    let u = rig.topics.topics["u"].id;
+    assert_eq!(parts(&reply), [], "the old ones are to be given up first");
+    let reply = good(rig.beat(&Beat { epoch: reply.member_epoch, owned: Some(&[]), ..BEAT }));
+    assert_eq!(parts(&reply), [(u, vec![0, 1])]);
+}
+
+#[test]
+fn topics_that_grow_come_or_go_are_assigned_anew() {
+    let mut rig = Rig::new(hasty());
+    let t = rig.topics.topics["t"].id;
+    let reply = good(rig.beat(&Beat { topics: Some(&["t", "later"]), ..FIRST_BEAT }));
+    assert_eq!(reply.member_epoch, 1);
+    rig.topics.set("other", 3);
+    assert_eq!(good(rig.beat(&Beat { epoch: 1, ..BEAT })).member_epoch, 1, "not one of its own");
+    rig.topics.set("t", 5);
+    let reply = good(rig.beat(&Beat { epoch: 1, ..BEAT }));
+    assert_eq!((reply.member_epoch, parts(&reply)), (2, vec![(t, vec![0, 1, 2, 3, 4])]));
+    let later = rig.topics.set("later", 1);
+    let reply = good(rig.beat(&Beat { epoch: 2, ..BEAT }));
+    assert!(parts(&reply).contains(&(later, vec![0])));
+    rig.topics.topics.remove("t");
+    rig.topics.version += 1;
+    let reply = good(rig.beat(&Beat { epoch: 3, ..BEAT }));
+    assert_eq!(parts(&reply), [(later, vec![0])]);
+}
+
+#[test]
+fn assignments_keep_a_distance() {
+    let mut rig = Rig::new(Config::default());
+    rig.beat(&FIRST_BEAT);
+    rig.pass(500);
+    let second = good(rig.beat(&Beat { member: "m2", ..FIRST_BEAT }));
+    assert_eq!((second.member_epoch, parts(&second)), (1, vec![]));
+    assert_eq!(rig.consumers().group_state, "Assigning");
+    rig.pass(500);
+    let second = good(rig.beat(&Beat { member: "m2", epoch: 1, ..BEAT }));
+    assert_eq!(second.member_epoch, 2);
+    assert_eq!(rig.consumers().group_state, "Reconciling");
+}
+
+#[test]
+fn a_full_group_takes_nobody_in() {
+    let mut rig = Rig::new(Config { consumer_members_max: 1, ..hasty() });
+    rig.beat(&FIRST_BEAT);
+    let refused = rig.beat(&Beat { member: "m2", ..FIRST_BEAT });
+    assert_eq!(support::code(refused.error_code), ErrorCode::GroupMaxSizeReached);
+    good(rig.beat(&FIRST_BEAT));
+}
+
+#[test]
+fn offsets_are_committed_by_epoch() {
+    let mut rig = Rig::new(hasty());
+    rig.beat(&FIRST_BEAT);
+    let commit = Commit { member: "m1", generation: 1, ..COMMIT };
+    let cases = [
+        (commit.clone(), ErrorCode::None),
+        (Commit { generation: 2, ..commit.clone() }, ErrorCode::StaleMemberEpoch),
+        (Commit { generation: 0, ..commit.clone() }, ErrorCode::StaleMemberEpoch),
+        (Commit { member: "m7", ..commit.clone() }, ErrorCode::UnknownMemberId),
+        (Commit { version: 8, ..commit.clone() }, ErrorCode::UnsupportedVersion),
+        (COMMIT, ErrorCode::UnknownMemberId),
+    ];
+    for (commit, expected) in cases {
+        assert_eq!(rig.commit(&commit), expected, "{commit:?}");
+    }
+    // A new epoch does not take away what the member has held since before.
+    rig.beat(&Beat { epoch: 1, topics: Some(&["t", "u"]), ..BEAT });
+    assert_eq!(rig.commit(&commit), ErrorCode::None);
+    let newer = Commit { topic: "u", ..commit.clone() };
+    assert_eq!(rig.commit(&newer), ErrorCode::StaleMemberEpoch, "it had no part of that then");
+    assert_eq!(rig.commit(&Commit { generation: 2, ..newer }), ErrorCode::None);
+}
+
+#[test]
+fn offsets_of_topics_in_use_are_not_deleted_and_the_group_is_not_either() {
+    let mut rig = Rig::new(hasty());
+    rig.beat(&FIRST_BEAT);
+    for topic in ["t", "u"] {
+        rig.commit(&Commit { member: "m1", generation: 1, topic, ..COMMIT });
+    }
+    assert_eq!(rig.delete_offset("t"), ErrorCode::GroupSubscribedToTopic);
+    assert_eq!(rig.delete_offset("u"), ErrorCode::None);
+    assert_eq!(rig.delete_group(), ErrorCode::NonEmptyGroup);
+    rig.beat(&Beat { epoch: -1, ..BEAT });
+    assert_eq!(rig.delete_group(), ErrorCode::None);
+    for _ in 0..2 {
+        assert_eq!((rig.coordinator.group_count(), rig.coordinator.offset_count()), (0, 0));
+        rig.reload();
+    }
+}
+
+#[test]
+fn a_lost_answer_is_made_up_for() {
+    let mut rig = Rig::new(hasty());
+    let t = rig.topics.topics["t"].id;
+    rig.beat(&FIRST_BEAT);
+    // The answer with epoch 2 is lost; the client sends all it knows, with epoch 1.
+    rig.beat(&Beat { epoch: 1, topics: Some(&["t", "u"]), ..BEAT });
+    let owned = [(t, vec![0, 1, 2, 3])];
+    let full = Beat { epoch: 1, topics: Some(&["t", "u"]), owned: Some(&owned), ..FIRST_BEAT };
+    let reply = good(rig.beat(&full));
+    assert_eq!(reply.member_epoch, 2);
+    assert_eq!(parts(&reply).len(), 2);
+}

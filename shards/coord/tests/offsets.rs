@@ -1,0 +1,278 @@
+//! Offsets: committed, fetched, deleted, expired, and those of transactions.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use coord::{Config, Reply, Request};
+use support::{COMMIT, Commit, GROUP, JOIN, Join, Rig};
+use wire::messages as m;
+use wire::{ErrorCode, Uuid};
+
+const WEEK_MS: i64 = 7 * 24 * 3_600_000;
+
+fn txn_commit(rig: &mut Rig, producer: i64, offset: i64, generation: i32) -> ErrorCode {
+    let partition = m::txn_offset_commit_request::TxnOffsetCommitRequestPartition {
+        partition_index: 0,
+        committed_offset: offset,
+        committed_leader_epoch: -1,
+        committed_metadata: None,
+    };
+    let topic = m::txn_offset_commit_request::TxnOffsetCommitRequestTopic {
+        name: "t".into(),
+        topic_id: Uuid::ZERO,
+        partitions: vec![partition].into(),
+    };
+    let request = m::TxnOffsetCommitRequest {
+        transactional_id: "x".into(),
+        group_id: GROUP.into(),
+        producer_id: producer,
+        producer_epoch: 0,
+        generation_id_or_member_epoch: generation,
+        topics: vec![topic].into(),
+        ..Default::default()
+    };
+    let token = rig.send(Request::TxnOffsetCommit(&request), 5);
+    let Reply::TxnOffsetCommit(reply) = rig.reply(token) else { panic!("not a commit") };
+    support::code(reply.topics.first().unwrap().partitions.first().unwrap().error_code)
+}
+
+#[test]
+fn commits_are_there_after_a_restart() {
+    let mut rig = Rig::new(Config::default());
+    assert_eq!(rig.fetch("t", 0, false), (-1, ErrorCode::None));
+    for (partition, offset) in [(0, 5), (1, 6), (0, 7)] {
+        let commit = Commit { partition, offset, ..COMMIT };
+        assert_eq!(rig.commit(&commit), ErrorCode::None);
+    }
+    for _ in 0..2 {
+        assert_eq!(rig.fetch("t", 0, false), (7, ErrorCode::None));
+        assert_eq!(rig.fetch("t", 1, true), (6, ErrorCode::None));
+        assert_eq!(rig.fetch("u", 0, false), (-1, ErrorCode::None));
+        assert_eq!(rig.coordinator.offset_count(), 2);
+        rig.reload();
+    }
+}
+
+#[test]
+fn all_offsets_of_a_group_are_fetched_by_name_or_by_id() {
+    let mut rig = Rig::new(Config::default());
+    rig.commit(&COMMIT);
+    rig.commit(&Commit { topic: "u", offset: 9, ..COMMIT });
+    let all = |rig: &mut Rig, version| {
+        let group = m::offset_fetch_request::OffsetFetchRequestGroup {
+            group_id: GROUP.into(),
+            member_id: None,
+            member_epoch: -1,
+            topics: None,
+        };
+        let token =
+            rig.send(Request::OffsetFetch { group: &group, require_stable: false }, version);
+        let Reply::OffsetFetch(reply) = rig.reply(token) else { panic!("not a fetch") };
+        let topics = reply.topics.iter();
+        topics.map(|it| (it.name.into_owned(), it.topic_id)).collect::<Vec<_>>()
+    };
+    let (t, u) = (rig.topics.topics["t"].id, rig.topics.topics["u"].id);
+    assert_eq!(all(&mut rig, 9), [("t".into(), Uuid::ZERO), ("u".into(), Uuid::ZERO)]);
+    assert_eq!(all(&mut rig, 10), [(String::new(), t), (String::new(), u)]);
+    rig.topics.topics.remove("u");
+    assert_eq!(all(&mut rig, 10), [(String::new(), t)], "what has no id cannot be told");
+    assert_eq!(all(&mut rig, 9).len(), 2);
+}
+
+#[test]
+fn topics_by_id_that_do_not_exist_are_told_so() {
+    let mut rig = Rig::new(Config::default());
+    let mut commit = |topic_id: Uuid| {
+        let partition = m::offset_commit_request::OffsetCommitRequestPartition {
+            partition_index: 1,
+            committed_offset: 3,
+            committed_leader_epoch: -1,
+            committed_metadata: None,
+        };
+        let topic = m::offset_commit_request::OffsetCommitRequestTopic {
+            name: "".into(),
+            topic_id,
+            partitions: vec![partition].into(),
+        };
+        let request = m::OffsetCommitRequest {
+            group_id: GROUP.into(),
+            generation_id_or_member_epoch: -1,
+            topics: vec![topic].into(),
+            ..Default::default()
+        };
+        let token = rig.send(Request::OffsetCommit(&request), 10);
+        let Reply::OffsetCommit(reply) = rig.reply(token) else { panic!("not a commit") };
+        let topic = reply.topics.first().unwrap();
+        assert_eq!(topic.topic_id, topic_id);
+        support::code(topic.partitions.first().unwrap().error_code)
+    };
+    assert_eq!(commit(Uuid([9; 16])), ErrorCode::UnknownTopicId);
+    let hash = wire::hash::java_string_hash("t").to_be_bytes();
+    let mut id = [7; 16];
+    id[..4].copy_from_slice(&hash);
+    assert_eq!(commit(Uuid(id)), ErrorCode::None);
+    assert_eq!(rig.fetch("t", 1, false).0, 3);
+}
+
+#[test]
+fn a_topic_made_anew_starts_clean() {
+    let mut rig = Rig::new(Config::default());
+    rig.commit(&COMMIT);
+    let info = rig.topics.topics.get_mut("t").unwrap();
+    let old = std::mem::replace(&mut info.id, Uuid([9; 16]));
+    assert_eq!(rig.fetch("t", 0, false), (-1, ErrorCode::None));
+    rig.commit(&Commit { offset: 1, ..COMMIT });
+    // News of the deletion comes late: what was committed since stays.
+    let decision = rig.coordinator.topics_deleted(&[("t".into(), old)], rig.now_ms);
+    assert!(decision.records.is_empty());
+    assert_eq!(rig.fetch("t", 0, false), (1, ErrorCode::None));
+}
+
+#[test]
+fn offsets_of_a_deleted_topic_go() {
+    let mut rig = Rig::new(Config::default());
+    rig.commit(&COMMIT);
+    rig.commit(&Commit { topic: "u", ..COMMIT });
+    txn_commit(&mut rig, 1, 50, -1);
+    let id = rig.topics.topics["t"].id;
+    let decision = rig.coordinator.topics_deleted(&[("t".into(), id)], rig.now_ms);
+    rig.take_in(decision);
+    for _ in 0..2 {
+        assert_eq!(rig.fetch("t", 0, true), (-1, ErrorCode::None));
+        assert_eq!(rig.fetch("u", 0, false), (5, ErrorCode::None));
+        rig.reload();
+    }
+}
+
+#[test]
+fn a_transactions_offsets_show_with_its_commit() {
+    let mut rig = Rig::new(Config::default());
+    rig.commit(&COMMIT);
+    assert_eq!(txn_commit(&mut rig, 1, 50, -1), ErrorCode::None);
+    assert_eq!(rig.log.last().unwrap().2, Some(1), "in a batch of the producer");
+    for _ in 0..2 {
+        assert_eq!(rig.fetch("t", 0, false), (5, ErrorCode::None));
+        assert_eq!(rig.fetch("t", 0, true), (-1, ErrorCode::UnstableOffsetCommit));
+        assert_eq!(rig.fetch("t", 1, true), (-1, ErrorCode::None), "another partition is stable");
+        rig.reload();
+    }
+    rig.marker(1, true);
+    assert_eq!(rig.fetch("t", 0, true), (50, ErrorCode::None));
+    txn_commit(&mut rig, 2, 60, -1);
+    rig.marker(2, false);
+    assert_eq!(rig.fetch("t", 0, true), (50, ErrorCode::None), "aborted");
+}
+
+#[test]
+fn a_commit_after_the_transactions_wins_over_it() {
+    let mut rig = Rig::new(Config::default());
+    txn_commit(&mut rig, 1, 50, -1);
+    rig.commit(&Commit { offset: 70, ..COMMIT });
+    rig.marker(1, true);
+    assert_eq!(rig.fetch("t", 0, true), (70, ErrorCode::None));
+}
+
+#[test]
+fn a_transaction_is_checked_against_the_group() {
+    let mut rig = Rig::new(Config::default());
+    assert_eq!(txn_commit(&mut rig, 1, 50, 3), ErrorCode::IllegalGeneration);
+    let token = rig.join(&Join { version: 3, ..JOIN });
+    rig.pass(10_000);
+    rig.join_reply(token);
+    // Without member and generation a transaction may commit to any group.
+    assert_eq!(txn_commit(&mut rig, 1, 50, -1), ErrorCode::None);
+    assert_eq!(txn_commit(&mut rig, 1, 50, 1), ErrorCode::UnknownMemberId);
+}
+
+#[test]
+fn a_deleted_group_leaves_nothing() {
+    let mut rig = Rig::new(Config::default());
+    rig.commit(&COMMIT);
+    txn_commit(&mut rig, 1, 50, -1);
+    assert_eq!(rig.delete_group(), ErrorCode::None);
+    for _ in 0..2 {
+        assert_eq!(rig.delete_group(), ErrorCode::GroupIdNotFound);
+        assert_eq!(rig.fetch("t", 0, true), (-1, ErrorCode::None));
+        assert_eq!(rig.coordinator.group_count(), 0);
+        rig.reload();
+    }
+    rig.marker(1, true);
+    assert_eq!(rig.coordinator.offset_count(), 0);
+}
+
+#[test]
+fn offsets_of_a_simple_group_expire_a_week_after_their_commit() {
+    let mut rig = Rig::new(Config::default());
+    rig.commit(&COMMIT);
+    rig.pass(WEEK_MS / 2);
+    rig.commit(&Commit { partition: 1, ..COMMIT });
+    rig.pass(WEEK_MS / 2 + 600_000);
+    assert_eq!(rig.fetch("t", 0, false).0, -1);
+    assert_eq!(rig.fetch("t", 1, false).0, 5);
+    rig.reload();
+    assert_eq!(rig.fetch("t", 0, false).0, -1);
+    rig.pass(WEEK_MS);
+    assert_eq!(rig.coordinator.group_count(), 0, "the group went with its last offset");
+    rig.reload();
+    assert_eq!(rig.coordinator.group_count(), 0);
+}
+
+#[test]
+fn offsets_of_a_group_with_members_stay_until_a_week_after_they_left() {
+    let mut rig = Rig::new(Config::default());
+    let token = rig.join(&Join { version: 3, session_ms: 1_800_000, ..JOIN });
+    rig.pass(10_000);
+    let id = rig.join_reply(token).member_id.into_owned();
+    rig.sync(&id, None, 1, &[]);
+    let commit = Commit { member: &id, generation: 1, ..COMMIT };
+    rig.commit(&commit);
+    rig.commit(&Commit { topic: "u", ..commit });
+    for _ in 0..2 * WEEK_MS / 1_800_000 {
+        rig.pass(1_800_000 - 1);
+        assert_eq!(rig.heartbeat(&id, None, 1), ErrorCode::None);
+    }
+    assert_eq!(rig.fetch("t", 0, false).0, 5, "subscribed");
+    assert_eq!(rig.fetch("u", 0, false).0, -1, "not subscribed, and old");
+    assert_eq!(rig.leave(&id, None), ErrorCode::None);
+    rig.pass(WEEK_MS - 600_000);
+    assert_eq!(rig.fetch("t", 0, false).0, 5);
+    rig.reload();
+    rig.pass(1_300_000);
+    assert_eq!(rig.fetch("t", 0, false).0, -1, "the time it became empty is in the log");
+    assert_eq!(rig.coordinator.group_count(), 0);
+}
+
+#[test]
+fn an_offset_with_an_open_transaction_does_not_expire() {
+    let mut rig = Rig::new(Config::default());
+    rig.commit(&COMMIT);
+    txn_commit(&mut rig, 1, 50, -1);
+    rig.pass(2 * WEEK_MS);
+    assert_eq!(rig.fetch("t", 0, false).0, 5);
+    rig.marker(1, false);
+    rig.pass(600_000);
+    assert_eq!(rig.fetch("t", 0, false).0, -1);
+}
+
+#[test]
+fn many_groups_expire_in_steps() {
+    let mut rig = Rig::new(Config::default());
+    for at in 0..3_000 {
+        let record = coord::Record::OffsetCommit(
+            m::OffsetCommitKey { group: format!("g{at}").into(), topic: "t".into(), partition: 0 },
+            Some(m::OffsetCommitValue { commit_timestamp: 1, ..Default::default() }),
+        );
+        let (key, value) = record.to_bytes().unwrap();
+        rig.coordinator.replay(&key, value.as_deref(), None).unwrap();
+    }
+    rig.now_ms = 2 * WEEK_MS;
+    let mut most = 0;
+    while rig.coordinator.next_deadline().is_some_and(|due| due <= rig.now_ms) {
+        let decision = rig.coordinator.on_time(rig.now_ms, &rig.topics);
+        most = most.max(decision.records.len());
+        rig.take_in(decision);
+    }
+    assert_eq!((rig.coordinator.group_count(), rig.coordinator.offset_count()), (0, 0));
+    assert!(most <= 2_000, "{most} records in one batch");
+}
