@@ -20,7 +20,7 @@ use wire::{ErrorCode, Message, Reader, Uuid};
 const PARTITIONS: i32 = 7;
 const STEP_MS: i64 = 500;
 const HEARTBEAT_MS: i64 = 2_000;
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocols {
@@ -146,25 +146,29 @@ impl Model {
         let instance = client.instance.as_deref();
         if client.classic {
             if !client.member.is_empty() && instance.is_none() {
-                self.attempt(|rig| rig.leave(&client.member, None));
+                self.attempt(|rig| rig.send_leave(&client.member, None));
             }
         } else if client.phase == Phase::In {
             let epoch = if instance.is_some() { -2 } else { -1 };
             let beat = Beat { member: &client.member, epoch, instance, ..BEAT };
-            self.attempt(|rig| rig.beat(&beat));
+            self.attempt(|rig| rig.send_beat(&beat));
         }
     }
 
-    /// Sends a request whose answer may be lost with the coordinator.
-    fn attempt<T>(&mut self, send: impl FnOnce(&mut Rig) -> T) -> Option<T> {
-        if self.rig.lose_next {
-            // The request is handled, then all is forgotten.
-            let sent =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| send(&mut self.rig)));
-            assert!(sent.is_err(), "a lost request has no answer");
-            return None;
-        }
-        Some(send(&mut self.rig))
+    /// Sends a request; its answer may be lost with the coordinator.
+    fn attempt(&mut self, send: impl FnOnce(&mut Rig) -> Token) -> Option<Reply> {
+        let token = send(&mut self.rig);
+        let reply = self.rig.replies.remove(&token);
+        assert!(reply.is_some() || !self.rig.waits(token), "this has an answer at once");
+        reply
+    }
+
+    /// Looks, without the chance of losing what it sees.
+    fn look<T>(&mut self, look: impl FnOnce(&mut Rig) -> T) -> T {
+        let lose = std::mem::take(&mut self.rig.lose_next);
+        let seen = look(&mut self.rig);
+        self.rig.lose_next = lose;
+        seen
     }
 
     fn commit(&mut self) {
@@ -190,11 +194,14 @@ impl Model {
             offset,
             ..COMMIT
         };
-        if self.attempt(|rig| rig.commit(&commit)) == Some(ErrorCode::None) {
+        if let Some(Reply::OffsetCommit(reply)) = self.attempt(|rig| rig.send_commit(&commit))
+            && support::commit_code(&reply) == ErrorCode::None
+        {
             self.committed[partition as usize] = offset;
         }
         let expected = self.committed[partition as usize];
-        assert_eq!(self.rig.fetch("t", partition, true), (expected, ErrorCode::None));
+        let fetched = self.look(|rig| rig.fetch("t", partition, true));
+        assert_eq!(fetched, (expected, ErrorCode::None));
     }
 
     fn act(&mut self, at: usize) {
@@ -229,10 +236,6 @@ impl Model {
             rebalance_ms: 15_000,
             ..JOIN
         };
-        if self.rig.lose_next {
-            self.rig.join(&join);
-            return self.out(at, false);
-        }
         let token = self.rig.join(&join);
         self.clients[at].phase = Phase::Joining(token);
         self.classic_joined(at, token);
@@ -278,10 +281,6 @@ impl Model {
         let parts: Vec<(&str, &[u8])> =
             shares.iter().map(|(id, share)| (&**id, share.as_slice())).collect();
         let parts = if leads { &parts[..] } else { &[] };
-        if self.rig.lose_next {
-            self.rig.sync(&member, instance.as_deref(), generation, parts);
-            return self.out(at, false);
-        }
         let token = self.rig.sync(&member, instance.as_deref(), generation, parts);
         self.clients[at].phase = Phase::Syncing(token);
         self.classic_synced(at, token);
@@ -314,15 +313,16 @@ impl Model {
         let client = self.clients[at].clone();
         self.clients[at].next_ms = self.rig.now_ms + HEARTBEAT_MS;
         let instance = client.instance.as_deref();
-        let code = self.attempt(|rig| rig.heartbeat(&client.member, instance, client.epoch));
-        match code {
-            None | Some(ErrorCode::None) => {}
-            Some(ErrorCode::RebalanceInProgress) => self.out(at, false),
-            Some(ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration) => self.out(at, true),
-            Some(ErrorCode::FencedInstanceId) => {
+        let beaten = self.attempt(|rig| rig.send_heartbeat(&client.member, instance, client.epoch));
+        let Some(Reply::Heartbeat(reply)) = beaten else { return };
+        match support::code(reply.error_code) {
+            ErrorCode::None => {}
+            ErrorCode::RebalanceInProgress => self.out(at, false),
+            ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration => self.out(at, true),
+            ErrorCode::FencedInstanceId => {
                 self.clients.remove(at);
             }
-            Some(other) => panic!("{other:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -343,7 +343,8 @@ impl Model {
             _ => Beat { epoch: client.epoch, owned: Some(&owned), ..BEAT },
         };
         let beat = Beat { member: &client.member, instance, ..beat };
-        let Some(reply) = self.attempt(|rig| rig.beat(&beat)) else { return };
+        let beaten = self.attempt(|rig| rig.send_beat(&beat));
+        let Some(Reply::ConsumerGroupHeartbeat(reply)) = beaten else { return };
         match support::code(reply.error_code) {
             ErrorCode::None => {}
             ErrorCode::FencedMemberEpoch | ErrorCode::UnknownMemberId => return self.out(at, true),
@@ -371,7 +372,7 @@ impl Model {
 
     /// Among those that the coordinator would still listen to, nothing is owned twice.
     fn check_owners(&mut self) {
-        let group = self.rig.consumers();
+        let group = self.look(Rig::consumers);
         if group.error_code == 0 {
             let mut seen = BTreeSet::new();
             for member in &group.members {
@@ -410,7 +411,7 @@ impl Model {
         for _ in 0..(45_000 + 4 * 15_000 + 30_000) / STEP_MS {
             self.step();
         }
-        let state = match self.rig.consumers() {
+        let state = match self.look(Rig::consumers) {
             group if group.error_code == 0 => group.group_state.into_owned(),
             _ => self.rig.state(),
         };

@@ -241,21 +241,41 @@ impl Rig {
         instance: Option<&str>,
         generation: i32,
     ) -> ErrorCode {
-        let request = m::HeartbeatRequest {
-            group_id: GROUP.into(),
-            generation_id: generation,
-            member_id: member.into(),
-            group_instance_id: instance.map(Into::into),
-        };
-        let token = self.send(Request::Heartbeat(&request), 4);
+        let token = self.send_heartbeat(member, instance, generation);
         match self.reply(token) {
             Reply::Heartbeat(reply) => code(reply.error_code),
             other => panic!("{other:?}"),
         }
     }
 
+    pub fn send_heartbeat(
+        &mut self,
+        member: &str,
+        instance: Option<&str>,
+        generation: i32,
+    ) -> Token {
+        let request = m::HeartbeatRequest {
+            group_id: GROUP.into(),
+            generation_id: generation,
+            member_id: member.into(),
+            group_instance_id: instance.map(Into::into),
+        };
+        self.send(Request::Heartbeat(&request), 4)
+    }
+
     /// Leaves as one of a batch of one.
     pub fn leave(&mut self, member: &str, instance: Option<&str>) -> ErrorCode {
+        let token = self.send_leave(member, instance);
+        match self.reply(token) {
+            Reply::LeaveGroup(reply) => match reply.members.first() {
+                Some(member) => code(member.error_code),
+                None => code(reply.error_code),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn send_leave(&mut self, member: &str, instance: Option<&str>) -> Token {
         let identity = m::leave_group_request::MemberIdentity {
             member_id: member.into(),
             group_instance_id: instance.map(Into::into),
@@ -266,17 +286,18 @@ impl Rig {
             members: vec![identity].into(),
             ..Default::default()
         };
-        let token = self.send(Request::LeaveGroup(&request), 5);
+        self.send(Request::LeaveGroup(&request), 5)
+    }
+
+    pub fn commit(&mut self, commit: &Commit<'_>) -> ErrorCode {
+        let token = self.send_commit(commit);
         match self.reply(token) {
-            Reply::LeaveGroup(reply) => match reply.members.first() {
-                Some(member) => code(member.error_code),
-                None => code(reply.error_code),
-            },
+            Reply::OffsetCommit(reply) => commit_code(&reply),
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn commit(&mut self, commit: &Commit<'_>) -> ErrorCode {
+    pub fn send_commit(&mut self, commit: &Commit<'_>) -> Token {
         let partition = m::offset_commit_request::OffsetCommitRequestPartition {
             partition_index: commit.partition,
             committed_offset: commit.offset,
@@ -296,13 +317,7 @@ impl Rig {
             retention_time_ms: -1,
             topics: vec![topic].into(),
         };
-        let token = self.send(Request::OffsetCommit(&request), commit.version);
-        match self.reply(token) {
-            Reply::OffsetCommit(reply) => {
-                code(reply.topics.first().unwrap().partitions.first().unwrap().error_code)
-            }
-            other => panic!("{other:?}"),
-        }
+        self.send(Request::OffsetCommit(&request), commit.version)
     }
 
     /// The committed offset, or the error, of one partition.
@@ -369,6 +384,14 @@ impl Rig {
     }
 
     pub fn beat(&mut self, beat: &Beat<'_>) -> m::ConsumerGroupHeartbeatResponse<'static> {
+        let token = self.send_beat(beat);
+        match self.reply(token) {
+            Reply::ConsumerGroupHeartbeat(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn send_beat(&mut self, beat: &Beat<'_>) -> Token {
         let request = m::ConsumerGroupHeartbeatRequest {
             group_id: GROUP.into(),
             member_id: beat.member.into(),
@@ -391,11 +414,7 @@ impl Rig {
                     .collect()
             }),
         };
-        let token = self.send(Request::ConsumerGroupHeartbeat(&request), 1);
-        match self.reply(token) {
-            Reply::ConsumerGroupHeartbeat(reply) => reply,
-            other => panic!("{other:?}"),
-        }
+        self.send(Request::ConsumerGroupHeartbeat(&request), 1)
     }
 
     /// The group as ConsumerGroupDescribe shows it.
@@ -484,6 +503,11 @@ pub const BEAT: Beat<'static> = Beat {
 /// A heartbeat that joins.
 pub const FIRST_BEAT: Beat<'static> =
     Beat { rebalance_ms: 60_000, topics: Some(&["t"]), owned: Some(&[]), ..BEAT };
+
+/// The code of the first partition.
+pub fn commit_code(reply: &m::OffsetCommitResponse<'_>) -> ErrorCode {
+    code(reply.topics.first().unwrap().partitions.first().unwrap().error_code)
+}
 
 pub fn code(code: i16) -> ErrorCode {
     ErrorCode::from_code(code).unwrap()
