@@ -179,6 +179,7 @@ fn what_is_not_a_heartbeat_is_refused() {
         empty instance  => INVALID_REQUEST InstanceId can't be empty.
         empty rack      => INVALID_REQUEST RackId can't be empty.
         no member       => INVALID_REQUEST MemberId can't be empty.
+        no name         => INVALID_REQUEST MemberId can't be empty.
         assignor        => UNSUPPORTED_ASSIGNOR ServerAssignor best is not supported. Supported assignors: uniform, range.
         regex           => INVALID_REGULAR_EXPRESSION SubscribedTopicRegex `(` is not a valid regular expression: error: unclosed group.
         leave nothing   => GROUP_ID_NOT_FOUND Consumer group g not found.
@@ -195,6 +196,7 @@ fn what_is_not_a_heartbeat_is_refused() {
             "empty instance" => Beat { instance: Some(""), ..FIRST_BEAT },
             "empty rack" => Beat { rack: Some(""), ..FIRST_BEAT },
             "no member" => Beat { member: "", epoch: 1, ..BEAT },
+            "no name" => Beat { member: "", ..FIRST_BEAT },
             "assignor" => Beat { assignor: Some("best"), ..FIRST_BEAT },
             "regex" => Beat { regex: Some("("), ..FIRST_BEAT },
             "leave nothing" => Beat { epoch: -1, ..BEAT },
@@ -264,6 +266,38 @@ fn topics_that_grow_come_or_go_are_assigned_anew() {
     rig.topics.version += 1;
     let reply = good(rig.beat(&Beat { epoch: 3, ..BEAT }));
     assert_eq!(parts(&reply), [(later, vec![0])]);
+}
+
+#[test]
+fn a_topic_that_a_member_turns_away_from_is_taken_at_once() {
+    let mut rig = Rig::new(Config::default());
+    let (t, u) = (rig.topics.topics["t"].id, rig.topics.topics["u"].id);
+    rig.beat(&Beat { topics: Some(&["t", "u"]), ..FIRST_BEAT });
+    // Too soon for a new target assignment, but what is not wanted need not wait for one.
+    let reply = good(rig.beat(&Beat { epoch: 1, topics: Some(&["u"]), ..BEAT }));
+    assert_eq!((reply.member_epoch, parts(&reply)), (1, vec![(u, vec![0, 1])]));
+    assert_eq!(rig.consumers().members.first().unwrap().assignment.topic_partitions.len(), 1);
+    rig.pass(1_000);
+    let both = [(t, vec![0, 1, 2, 3]), (u, vec![0, 1])];
+    let still = good(rig.beat(&Beat { epoch: 1, owned: Some(&both), ..BEAT }));
+    assert_eq!(still.member_epoch, 1);
+    let done = good(rig.beat(&Beat { epoch: 1, owned: Some(&both[1..]), ..BEAT }));
+    assert_eq!(done.member_epoch, 2);
+}
+
+#[test]
+fn expressions_are_resolved_again_but_not_all_the_time() {
+    let mut rig = Rig::new(hasty());
+    let first = Beat { topics: None, regex: Some("logs-.*"), ..FIRST_BEAT };
+    assert_eq!(parts(&good(rig.beat(&first))), []);
+    rig.topics.set("logs-a", 1);
+    assert_eq!(
+        good(rig.beat(&Beat { epoch: 1, ..BEAT })).member_epoch,
+        1,
+        "not within ten seconds"
+    );
+    rig.pass(10_000);
+    assert_eq!(good(rig.beat(&Beat { epoch: 1, ..BEAT })).member_epoch, 2);
 }
 
 #[test]

@@ -215,6 +215,12 @@ fn what_may_not_be_converted_is_not() {
     let reason = "the group does not use the consumer embedded protocol.";
     assert_eq!(refused.error_message.as_deref().unwrap(), format!("{REFUSED} {reason}"));
 
+    // Nor do classic members get into a consumer group then.
+    let mut rig = Rig::new(Config { migration: Migration::Disabled, ..hasty() });
+    rig.beat(&FIRST_BEAT);
+    let refused = rig.joined(&JOIN);
+    assert_eq!(support::code(refused.error_code), ErrorCode::InconsistentGroupProtocol);
+
     // Downgrades that are not wanted leave a consumer group of classic members.
     let mut rig = Rig::new(Config { migration: Migration::Upgrade, ..hasty() });
     classic(&mut rig);

@@ -91,6 +91,28 @@ impl Model {
             }
         }
         self.check_owners();
+        if self.below(40) == 0 {
+            self.check_log();
+        }
+    }
+
+    /// A coordinator that reads the log knows what this one does.
+    fn check_log(&mut self) {
+        let live = self.look(|rig| (rig.consumers(), rig.described()));
+        let mut fresh = coord::Coordinator::new(self.rig.config.clone());
+        for (key, value, producer) in &self.rig.log {
+            fresh.replay(key, value.as_deref(), *producer).unwrap();
+        }
+        assert_eq!(fresh.offset_count(), self.rig.coordinator.offset_count());
+        assert_eq!(fresh.group_ids(), self.rig.coordinator.group_ids());
+        let own = std::mem::replace(&mut self.rig.coordinator, fresh);
+        let read = self.look(|rig| (rig.consumers(), rig.described()));
+        self.rig.coordinator = own;
+        assert_eq!(read.0, live.0);
+        // A classic group between generations is in the log as it was before.
+        if ["Stable", "Empty"].contains(&&*live.1.group_state) {
+            assert_eq!(read.1, live.1);
+        }
     }
 
     /// A random disturbance, or none.

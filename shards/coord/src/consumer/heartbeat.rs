@@ -14,6 +14,9 @@ use crate::error::Refusal;
 use crate::parts::Parts;
 use crate::request::{Decision, Reply};
 
+/// From this version on members name themselves (KIP-1082).
+const MEMBER_ID_FROM: i16 = 1;
+
 type HeartbeatRequest<'a> = m::ConsumerGroupHeartbeatRequest<'a>;
 type HeartbeatResponse = m::ConsumerGroupHeartbeatResponse<'static>;
 
@@ -24,10 +27,11 @@ impl Coordinator {
         ctx: &Context<'_>,
         out: &mut Decision,
     ) {
-        let beaten = self.check_heartbeat(request).and_then(|()| match request.member_epoch {
-            LEAVE_EPOCH | STATIC_LEAVE_EPOCH => self.leave_by_heartbeat(request, ctx, out),
-            _ => self.beat(request, ctx, out),
-        });
+        let beaten =
+            self.check_heartbeat(request, ctx.version).and_then(|()| match request.member_epoch {
+                LEAVE_EPOCH | STATIC_LEAVE_EPOCH => self.leave_by_heartbeat(request, ctx, out),
+                _ => self.beat(request, ctx, out),
+            });
         let reply = beaten.unwrap_or_else(|refusal| m::ConsumerGroupHeartbeatResponse {
             error_code: refusal.code.code(),
             error_message: Some(
@@ -38,7 +42,7 @@ impl Coordinator {
         out.reply(ctx.token, Reply::ConsumerGroupHeartbeat(reply));
     }
 
-    fn check_heartbeat(&self, request: &HeartbeatRequest<'_>) -> Result<(), Refusal> {
+    fn check_heartbeat(&self, request: &HeartbeatRequest<'_>, version: i16) -> Result<(), Refusal> {
         let invalid = |message: &str| Err(Refusal::new(ErrorCode::InvalidRequest, message));
         let empty = |text: &Option<wire::Text<'_>>| {
             text.as_deref().is_some_and(|text| text.trim().is_empty())
@@ -53,6 +57,9 @@ impl Coordinator {
             return invalid("RackId can't be empty.");
         }
         let nameless = request.member_id.trim().is_empty();
+        if nameless && version >= MEMBER_ID_FROM {
+            return invalid("MemberId can't be empty.");
+        }
         match request.member_epoch {
             JOIN_EPOCH if request.rebalance_timeout_ms == -1 => {
                 return invalid("RebalanceTimeoutMs must be provided in first request.");

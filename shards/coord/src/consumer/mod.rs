@@ -61,8 +61,16 @@ pub(crate) struct ConsumerGroup {
     pub regexes: BTreeMap<Name, Resolved>,
     /// Who holds a partition, be it only until it is given up.
     pub owners: AHashMap<(Uuid, i32), Name>,
-    /// Version of the cluster's topics that the group has looked at.
+    pub looked: Looked,
+}
+
+/// What the group has seen of the cluster's topics since it was loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Looked {
+    /// Version that the group's own topics were compared with.
     pub topics_version: Option<i64>,
+    /// Version and time at which expressions were resolved.
+    pub regexes: Option<(i64, i64)>,
 }
 
 impl ConsumerGroup {

@@ -29,7 +29,9 @@ pub(crate) struct Goal<'a> {
 /// The member after its next step, or as it is.
 pub(crate) fn reconcile(member: &Member, goal: &Goal<'_>) -> Result<Member, Refusal> {
     match member.state {
-        MemberState::Stable if member.epoch == goal.epoch => Ok(member.clone()),
+        MemberState::Stable if member.epoch == goal.epoch && has_nothing_more(member, goal) => {
+            Ok(member.clone())
+        }
         MemberState::Stable | MemberState::Unreleased => Ok(next(member, member.epoch, goal)),
         MemberState::Unrevoked if holds_any(&member.revoking, goal.owned) => Ok(member.clone()),
         // It gave up what it had to: that is the next epoch for it.
@@ -43,6 +45,11 @@ pub(crate) fn reconcile(member: &Member, goal: &Goal<'_>) -> Result<Member, Refu
             )),
         },
     }
+}
+
+/// It may have: partitions of topics that it has just turned away from.
+fn has_nothing_more(member: &Member, goal: &Goal<'_>) -> bool {
+    member.assigned.iter().all(|(topic, partition, _)| goal.target.contains(topic, partition))
 }
 
 /// A member that says nothing may hold all it had.

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::ErrorCode;
+use wire::{ErrorCode, Uuid};
 
 use super::member::{JOIN_EPOCH, STATIC_LEAVE_EPOCH};
 use super::reconcile::{Goal, reconcile};
@@ -17,6 +17,7 @@ use super::regex::{REFRESH_MIN_MS, resolve};
 use super::subscription::{View, metadata_hash};
 use super::{ClassicFace, ConsumerGroup, Held, Member, MemberState, Resolved, records, target};
 use crate::Name;
+use crate::assign::Assignor;
 use crate::context::Context;
 use crate::coordinator::{Coordinator, Group};
 use crate::error::Refusal;
@@ -50,6 +51,8 @@ pub(crate) struct Updated {
     pub after: Member,
     /// The id that a static member had before, if this one takes its place.
     pub replaced: Option<Name>,
+    /// Expressions were looked at with the cluster's topics of now.
+    resolved: bool,
 }
 
 impl Coordinator {
@@ -65,16 +68,22 @@ impl Coordinator {
             Some(Group::Consumer(group)) => group,
             _ => &none,
         };
-        let (offered, limit) = (&self.config.assignors, self.config.consumer_members_max);
-        let interval_ms = self.assignment_interval_ms(update.group);
+        let rules = Rules {
+            offered: &self.config.assignors,
+            limit: self.config.consumer_members_max,
+            interval_ms: self.assignment_interval_ms(update.group),
+            regex_ms: self.config.regex_refresh_interval_ms,
+        };
         let mut made = Decision::default();
-        let updated =
-            group.decide(update, ctx, &Rules { offered, limit, interval_ms }, &mut made)?;
+        let updated = group.decide(update, ctx, &rules, &mut made)?;
         out.records.append(&mut made.records);
         self.apply_new(out, ctx.now_ms);
         self.time_member(update.group, &updated, ctx.now_ms);
         if let Some(Group::Consumer(group)) = self.groups.get_mut(update.group) {
-            group.topics_version = Some(ctx.topics.version());
+            group.looked.topics_version = Some(ctx.topics.version());
+            if updated.resolved {
+                group.looked.regexes = Some((ctx.topics.version(), ctx.now_ms));
+            }
         }
         Ok(updated)
     }
@@ -109,9 +118,27 @@ impl Coordinator {
 
 /// Settings that a decision needs.
 struct Rules<'a> {
-    offered: &'a [crate::assign::Assignor],
+    offered: &'a [Assignor],
     limit: usize,
     interval_ms: i64,
+    regex_ms: i64,
+}
+
+/// A member's word, on the way to a decision.
+struct Said<'a> {
+    update: &'a Update<'a>,
+    before: &'a Member,
+    after: &'a Member,
+    replaced: Option<&'a Name>,
+    /// Neither the member nor what it says is new.
+    is_old_news: bool,
+}
+
+/// Where the group stands after it.
+struct Outcome {
+    assignment_epoch: i32,
+    target: Parts,
+    regexes: BTreeMap<Name, Resolved>,
 }
 
 impl ConsumerGroup {
@@ -127,73 +154,135 @@ impl ConsumerGroup {
         if let Some(old) = &replaced {
             self.replace(update.group, old, &before, out);
         }
-        let mut after = spoken(&before, update, ctx);
+        let after = spoken(&before, update, ctx);
         let is_new = !self.members.contains_key(&before.id) && replaced.is_none();
-        if is_new || !after.says_the_same(&before) {
+        let differs = is_new || !after.says_the_same(&before);
+        if differs {
             out.records.push(records::member(update.group, &after));
         }
-        let regexes = self.refresh_regexes(update.group, &before, &after, ctx, out)?;
-
-        let mut view = View::of(self);
-        if let Some(old) = &replaced {
-            view.members.remove(&**old);
-        }
-        view.members.insert(&after.id, &after);
-        view.regexes = regexes.iter().map(|(text, it)| (&**text, it)).collect();
-        let changed = is_new
-            || after.topics != before.topics
-            || after.regex != before.regex
-            || target::preferred(&view, rules.offered)
-                != target::preferred(&View::of(self), rules.offered)
-                && !self.is_empty();
-        let looked = self.topics_version == Some(ctx.topics.version()) && regexes == self.regexes;
-        let mut epoch = self.epoch;
-        let mut topics = None;
-        if changed || !looked {
-            let found = view.topics(ctx);
-            let hash = metadata_hash(&found);
-            if changed || hash != self.metadata_hash {
-                epoch += 1;
-                out.records.push(records::epoch(update.group, epoch, hash));
-            }
-            topics = Some(found);
-        }
-
-        let mut assignment_epoch = self.assignment_epoch;
-        let before_id = replaced.as_ref().unwrap_or(&before.id);
-        let mut goal_parts = self.targets.get(before_id).cloned().unwrap_or_default();
-        let due = self.assignment_ms == 0
-            || ctx.now_ms.saturating_sub(self.assignment_ms) >= rules.interval_ms
-            || ctx.now_ms < self.assignment_ms;
-        if epoch > self.assignment_epoch && due {
-            let topics = topics.unwrap_or_else(|| view.topics(ctx));
-            let old = self.targets_as(replaced.as_ref(), &after.id);
-            let assignor = target::preferred(&view, rules.offered);
-            for (id, parts) in target::compute(&view, &old, &topics, assignor) {
-                let same = old.get(&*id).is_some_and(|old| **old == parts);
-                if !same {
-                    out.records.push(records::target(update.group, &id, &parts));
-                }
-                if id == after.id {
-                    goal_parts = parts;
-                }
-            }
-            out.records.push(records::target_epoch(update.group, epoch, ctx.now_ms));
-            assignment_epoch = epoch;
-        }
-
-        let goal = Goal {
-            epoch: assignment_epoch,
-            target: &goal_parts,
-            owned: update.owned.as_ref(),
-            is_free: &|topic, partition| self.owner(topic, partition).is_none(),
+        let said = Said {
+            update,
+            before: &before,
+            after: &after,
+            replaced: replaced.as_ref(),
+            is_old_news: !differs && replaced.is_none(),
         };
-        let next = reconcile(&after, &goal)?;
+        let resolves = after.regex != before.regex || self.is_resolving_due(ctx, rules.regex_ms);
+        let outcome = self.outcome(&said, resolves, ctx, rules, out)?;
+        let next = self.next_step(&said, &outcome, ctx)?;
         if is_new || !next.stands_the_same(&after) {
             out.records.push(records::current(update.group, &next));
         }
-        after = next;
-        Ok(Updated { before, after, replaced })
+        Ok(Updated { before, after: next, replaced, resolved: resolves })
+    }
+
+    /// Raises the group's epoch and makes a target assignment, where there is a reason to. Most
+    /// heartbeats have none, and cost nothing here.
+    fn outcome(
+        &self,
+        said: &Said<'_>,
+        resolves: bool,
+        ctx: &Context<'_>,
+        rules: &Rules<'_>,
+        out: &mut Decision,
+    ) -> Result<Outcome, Refusal> {
+        let group = said.update.group;
+        let had = said.replaced.unwrap_or(&said.before.id);
+        let mut outcome = Outcome {
+            assignment_epoch: self.assignment_epoch,
+            target: self.targets.get(had).cloned().unwrap_or_default(),
+            regexes: BTreeMap::new(),
+        };
+        let looked = self.looked.topics_version == Some(ctx.topics.version()) && !resolves;
+        let due = self.is_assigning_due(ctx.now_ms, rules.interval_ms);
+        let behind = self.epoch > self.assignment_epoch && due;
+        outcome.regexes = match resolves {
+            true => self.resolve_regexes(said, ctx, out)?,
+            false => self.regexes.clone(),
+        };
+        if said.is_old_news && looked && !behind {
+            return Ok(outcome);
+        }
+        let mut view = View::of(self);
+        if let Some(old) = said.replaced {
+            view.members.remove(&**old);
+        }
+        view.members.insert(&said.after.id, said.after);
+        view.regexes = outcome.regexes.iter().map(|(text, it)| (&**text, it)).collect();
+        let topics = view.topics(ctx);
+        let assignor = target::preferred(&view, rules.offered);
+
+        let mut epoch = self.epoch;
+        let hash = metadata_hash(&topics);
+        if self.is_changed(said, assignor, rules) || hash != self.metadata_hash {
+            epoch += 1;
+            out.records.push(records::epoch(group, epoch, hash));
+        }
+        if epoch > self.assignment_epoch && due {
+            let old = self.targets_as(said.replaced, &said.after.id);
+            for (id, parts) in target::compute(&view, &old, &topics, assignor) {
+                if old.get(&*id).is_none_or(|old| **old != parts) {
+                    out.records.push(records::target(group, &id, &parts));
+                }
+                if id == said.after.id {
+                    outcome.target = parts;
+                }
+            }
+            out.records.push(records::target_epoch(group, epoch, ctx.now_ms));
+            outcome.assignment_epoch = epoch;
+        }
+        Ok(outcome)
+    }
+
+    /// Whether what a member says makes the group assign anew.
+    fn is_changed(&self, said: &Said<'_>, assignor: Assignor, rules: &Rules<'_>) -> bool {
+        let joined = !self.members.contains_key(&said.before.id) && said.replaced.is_none();
+        let (before, after) = (said.before, said.after);
+        joined
+            || after.topics != before.topics
+            || after.regex != before.regex
+            || after.assignor != before.assignor
+                && assignor != target::preferred(&View::of(self), rules.offered)
+    }
+
+    /// Target assignments keep a distance, so that many members that come at once cost one.
+    fn is_assigning_due(&self, now_ms: i64, interval_ms: i64) -> bool {
+        let since_ms = now_ms.saturating_sub(self.assignment_ms);
+        self.assignment_ms == 0 || since_ms >= interval_ms || since_ms < 0
+    }
+
+    fn is_resolving_due(&self, ctx: &Context<'_>, regex_ms: i64) -> bool {
+        if self.regexes.is_empty() {
+            return false;
+        }
+        self.looked.regexes.is_none_or(|(version, at_ms)| {
+            let since_ms = ctx.now_ms.saturating_sub(at_ms);
+            version != ctx.topics.version() && since_ms >= REFRESH_MIN_MS || since_ms >= regex_ms
+        })
+    }
+
+    fn next_step(
+        &self,
+        said: &Said<'_>,
+        outcome: &Outcome,
+        ctx: &Context<'_>,
+    ) -> Result<Member, Refusal> {
+        let after = said.after;
+        if said.is_old_news && after.has_reached(outcome.assignment_epoch) {
+            return Ok(after.clone());
+        }
+        // The target may be older than the subscription: nothing is given that is not wanted.
+        let by_regex = after.regex.as_ref().and_then(|regex| outcome.regexes.get(regex));
+        let names = after.topics.iter().chain(by_regex.into_iter().flat_map(|it| &it.topics));
+        let wanted: BTreeSet<Uuid> = names.filter_map(|name| ctx.topics.id_of(name)).collect();
+        let target = outcome.target.iter().filter(|(topic, _)| wanted.contains(topic)).collect();
+        let goal = Goal {
+            epoch: outcome.assignment_epoch,
+            target: &target,
+            owned: said.update.owned.as_ref(),
+            is_free: &|topic, partition| self.owner(topic, partition).is_none(),
+        };
+        reconcile(after, &goal)
     }
 
     fn has_room_for(&self, update: &Update<'_>, limit: usize) -> Result<(), Refusal> {
@@ -277,41 +366,30 @@ impl ConsumerGroup {
         self.targets.iter().map(|(id, parts)| (&**renamed(id), parts)).collect()
     }
 
-    /// The group's expressions after this: those nobody uses go, new ones are resolved, the others again
-    /// if topics have changed since, though not more often than every ten seconds.
-    fn refresh_regexes(
+    /// The group's expressions after this: those nobody uses go, the others are resolved with the
+    /// cluster's topics of now.
+    fn resolve_regexes(
         &self,
-        group: &str,
-        before: &Member,
-        after: &Member,
+        said: &Said<'_>,
         ctx: &Context<'_>,
         out: &mut Decision,
     ) -> Result<BTreeMap<Name, Resolved>, Refusal> {
-        let mut regexes = self.regexes.clone();
-        if let Some(old) = before.regex.as_ref().filter(|old| after.regex.as_ref() != Some(*old)) {
-            let others =
-                |member: &Member| member.id != before.id && member.regex.as_ref() == Some(old);
-            if !self.members.values().any(others) && regexes.remove(old).is_some() {
-                out.records.push(records::no_regex(group, old));
-            }
-        }
-        let used = self.members.values().filter(|member| member.id != after.id);
+        let group = said.update.group;
+        let others = self.members.values().filter(|it| it.id != said.before.id);
+        let others = others.filter(|it| Some(&it.id) != said.replaced);
         let used: BTreeSet<&Name> =
-            used.chain([after]).filter_map(|it| it.regex.as_ref()).collect();
+            others.chain([said.after]).filter_map(|it| it.regex.as_ref()).collect();
+        for text in self.regexes.keys().filter(|text| !used.contains(text)) {
+            out.records.push(records::no_regex(group, text));
+        }
+        let mut regexes = BTreeMap::new();
         for text in used {
-            let known = regexes.get(text);
-            let stale = known.is_none_or(|known| {
-                known.version != ctx.topics.version()
-                    && ctx.now_ms.saturating_sub(known.resolved_ms) >= REFRESH_MIN_MS
-            });
-            if !stale {
-                continue;
-            }
             let resolved = resolve(text, ctx)?;
-            if known.map(|known| &known.topics) != Some(&resolved.topics) || known.is_none() {
+            let known = self.regexes.get(text).filter(|known| known.topics == resolved.topics);
+            if known.is_none() {
                 out.records.push(records::regex(group, text, &resolved));
-                regexes.insert(text.clone(), resolved);
             }
+            regexes.insert(text.clone(), known.cloned().unwrap_or(resolved));
         }
         Ok(regexes)
     }

@@ -8,6 +8,7 @@ use wire::messages::leave_group_response::MemberResponse;
 use super::embedded::{read_subscription, write_assignment};
 use crate::classic::{MEMBER_ID_REQUIRED_FROM, join_error, protocols_of, rebalance_timeout_ms};
 use crate::classic::{leave_answer, sync_error};
+use crate::config::Migration;
 use crate::consumer::{ClassicFace, ConsumerGroup, Member, MemberState, Update};
 use crate::context::Context;
 use crate::coordinator::{Coordinator, Group};
@@ -39,6 +40,9 @@ impl Coordinator {
         let Some(Group::Consumer(group)) = self.groups.get(id) else {
             return Err(ErrorCode::UnknownMemberId.into());
         };
+        if self.config.migration == Migration::Disabled {
+            return Err(ErrorCode::InconsistentGroupProtocol.into());
+        }
         let protocols = protocols_of(request);
         let known = protocols.iter().any(|(name, _)| group.all_classic_know(name));
         if *request.protocol_type != *CONSUMER_PROTOCOL || !known {
