@@ -1,5 +1,7 @@
 //! DescribeGroups, ListGroups, DeleteGroups and ConsumerGroupDescribe, one group at a time.
 
+use std::collections::BTreeMap;
+
 use wire::ErrorCode;
 use wire::messages as m;
 use wire::messages::consumer_group_describe_response as consumer_answer;
@@ -164,8 +166,18 @@ fn describe_classic(id: &str, group: &ClassicGroup) -> answer::DescribedGroup<'s
     }
 }
 
-/// For tests and tools: the ids of all groups, ascending.
+/// For metrics, tests and tools.
 impl Coordinator {
+    /// Number of groups by type and state.
+    pub fn group_states(&self) -> BTreeMap<(&'static str, &'static str), usize> {
+        let mut states = BTreeMap::new();
+        for group in self.groups.values() {
+            *states.entry((group.group_type(), group.state())).or_default() += 1;
+        }
+        states
+    }
+
+    /// The ids of all groups, ascending.
     pub fn group_ids(&self) -> Vec<String> {
         let mut ids: Vec<&Name> = self.groups.keys().collect();
         ids.sort_unstable();

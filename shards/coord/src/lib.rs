@@ -19,6 +19,7 @@ mod migrate;
 mod offsets;
 mod parts;
 mod record;
+mod refuse;
 mod replay;
 mod request;
 mod timers;
@@ -30,6 +31,7 @@ pub use context::{Context, Token, TopicInfo, Topics};
 pub use coordinator::Coordinator;
 pub use error::CoordError;
 pub use record::Record;
+pub use refuse::{join_fetch, split_fetch};
 pub use request::{Decision, Producer, Reply, Request};
 
 /// A group, a member, a topic: shared, since each is named in several places.

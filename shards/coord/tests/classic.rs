@@ -1,6 +1,6 @@
 //! Lives of classic groups: joins, rebalances, static members, what runs out, what a restart keeps.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 

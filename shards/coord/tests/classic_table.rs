@@ -1,6 +1,6 @@
 //! Every state of a classic group against every request, as Apache Kafka answers.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Lives of consumer groups: who gets what, in which order, and what is refused.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 
@@ -152,7 +152,8 @@ fn epochs_are_checked() {
     rig.beat(&Beat { epoch: 1, topics: Some(&["t", "u"]), ..BEAT });
     let some = [(t, vec![0])];
     let foreign = [(Uuid([5; 16]), vec![0])];
-    let cases: [(i32, Option<&[(Uuid, Vec<i32>)]>, ErrorCode); 6] = [
+    type Owned<'a> = Option<&'a [(Uuid, Vec<i32>)]>;
+    let cases: [(i32, Owned<'_>, ErrorCode); 6] = [
         (2, None, ErrorCode::None),
         (3, None, ErrorCode::FencedMemberEpoch),
         (1, Some(&some), ErrorCode::None),

@@ -1,6 +1,6 @@
 //! Groups that change protocol while they run.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 

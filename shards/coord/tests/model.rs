@@ -6,7 +6,7 @@
 //! - what was committed and acknowledged is what is fetched;
 //! - once everyone behaves, the group settles within its timeouts, with all partitions owned.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 

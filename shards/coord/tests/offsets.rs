@@ -1,6 +1,6 @@
 //! Offsets: committed, fetched, deleted, expired, and those of transactions.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 
@@ -78,6 +78,44 @@ fn all_offsets_of_a_group_are_fetched_by_name_or_by_id() {
     rig.topics.topics.remove("u");
     assert_eq!(all(&mut rig, 10), [(String::new(), t)], "what has no id cannot be told");
     assert_eq!(all(&mut rig, 9).len(), 2);
+}
+
+#[test]
+fn a_fetch_of_old_versions_is_taken_apart_and_put_together() {
+    let mut rig = Rig::new(Config::default());
+    rig.commit(&COMMIT);
+    let topic = m::offset_fetch_request::OffsetFetchRequestTopic {
+        name: "t".into(),
+        partition_indexes: vec![0, 1].into(),
+    };
+    let request = m::OffsetFetchRequest {
+        group_id: GROUP.into(),
+        topics: Some(vec![topic].into()),
+        ..Default::default()
+    };
+    for version in 1..8 {
+        let groups = coord::split_fetch(&request, version);
+        assert_eq!(groups.len(), 1);
+        let asked = Request::OffsetFetch { group: &groups[0], require_stable: false };
+        let Reply::OffsetFetch(refused) = asked.refused(ErrorCode::NotCoordinator, version) else {
+            panic!("not a fetch")
+        };
+        let token = rig.send(asked, 8);
+        let Reply::OffsetFetch(reply) = rig.reply(token) else { panic!("not a fetch") };
+        let response = coord::join_fetch(&request, vec![reply], version);
+        let parts = response.topics.first().unwrap().partitions.to_vec();
+        assert_eq!((parts[0].committed_offset, parts[1].committed_offset), (5, -1));
+        let refused = coord::join_fetch(&request, vec![refused], version);
+        let at_partitions = refused.topics.iter().flat_map(|it| it.partitions.to_vec());
+        let at_partitions: Vec<i16> = at_partitions.map(|it| it.error_code).collect();
+        match version {
+            1 => assert_eq!((refused.error_code, at_partitions), (0, vec![16, 16])),
+            _ => assert_eq!((refused.error_code, at_partitions), (16, vec![])),
+        }
+        let mut writer = wire::Writer::new();
+        wire::Message::encode(&refused, &mut writer, version).unwrap();
+        wire::Message::encode(&response, &mut writer, version).unwrap();
+    }
 }
 
 #[test]

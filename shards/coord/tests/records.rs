@@ -1,6 +1,6 @@
 //! Our record bytes against those that Apache Kafka 4.4.0 makes of the same facts.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use coord::{CoordError, Record};
 use wire::Uuid;

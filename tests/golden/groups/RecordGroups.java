@@ -1,7 +1,7 @@
 // Writes the table of group records that shards/coord/tests/records.rs compares with: one line a record,
 // its name, key and value in hex, as Apache Kafka's own helpers and serde make them.
 //
-// java -cp "$CLASSPATH" RecordGroups.java > shards/coord/tests/facts/kafka-4.4.0-group-records.tsv
+// See README.md beside it.
 
 import java.nio.ByteBuffer;
 import java.util.ArrayList;

@@ -126,8 +126,7 @@ impl<'a> Work<'a> {
             for (topic, subscribers) in &self.subscribers {
                 let mut by_load: BTreeSet<(usize, usize)> =
                     subscribers.iter().map(|at| (self.shares[*at].len(), *at)).collect();
-                loop {
-                    let Some((least, taker)) = by_load.first().copied() else { break };
+                while let Some((least, taker)) = by_load.first().copied() {
                     // The most loaded one that has a partition of this topic to give.
                     let giver = by_load.iter().rev().find_map(|(load, at)| {
                         let given = self.given(*at, *topic, taker)?;

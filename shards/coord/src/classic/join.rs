@@ -13,6 +13,8 @@ use crate::timers::{Key, Kind};
 
 /// From this version on a member is told its id before it may join.
 pub(crate) const MEMBER_ID_REQUIRED_FROM: i16 = 4;
+/// Most ids of a group that were given out and have not joined; each expires with its session.
+const PENDING_MAX: usize = 10_000;
 
 impl Coordinator {
     pub(crate) fn join_group(
@@ -108,6 +110,10 @@ impl ClassicGroup {
             return self.replace_static(request, protocols, &old, id, ctx, step);
         }
         if instance.is_none() && ctx.version >= MEMBER_ID_REQUIRED_FROM {
+            if self.pending.len() >= PENDING_MAX {
+                let reply = join_error("", ErrorCode::GroupMaxSizeReached, ctx.version);
+                return step.out.reply(ctx.token, reply);
+            }
             self.pending.insert(id.clone());
             let due_ms = step.now_ms + i64::from(request.session_timeout_ms);
             step.timers.set(Key::member(Kind::Session, &step.id, &id), due_ms);

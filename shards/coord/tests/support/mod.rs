@@ -3,7 +3,7 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 // A test stops at the first surprise.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{BTreeMap, HashMap};
 
