@@ -4,9 +4,11 @@
 
 mod support;
 
-use coord::Config;
+use coord::{Config, Request};
+use support::kafka::Kafka;
 use support::{COMMIT, Commit, JOIN, Join, Rig, table};
 use wire::ErrorCode;
+use wire::messages as m;
 
 /// A group in some state, with a leader, a follower and a static member if it has members.
 struct Scene {
@@ -20,7 +22,13 @@ struct Scene {
 const FIXED: Option<&str> = Some("inst");
 
 fn scene(state: &str) -> Scene {
+    scene_at(state, None)
+}
+
+/// At a broker, if its address is given.
+fn scene_at(state: &str, broker: Option<&str>) -> Scene {
     let mut rig = Rig::new(Config::default());
+    rig.kafka = broker.map(Kafka::new);
     let blank = String::new;
     if state == "none" {
         return Scene { rig, leader: blank(), follower: blank(), fixed: blank(), generation: 0 };
@@ -104,6 +112,26 @@ impl Scene {
         let token = match words {
             ["sync", "follower"] => rig.sync(&follower, None, generation, &[]),
             ["sync", "leader"] => rig.sync(&leader, None, generation, &[]),
+            ["sync", "protocol"] => {
+                let request = m::SyncGroupRequest {
+                    group_id: support::GROUP.into(),
+                    generation_id: generation,
+                    member_id: follower.into(),
+                    protocol_type: Some("consumer".into()),
+                    protocol_name: Some("sticky".into()),
+                    ..Default::default()
+                };
+                rig.send(Request::SyncGroup(&request), 5)
+            }
+            ["sync", "nameless"] => {
+                let request = m::SyncGroupRequest {
+                    group_id: support::GROUP.into(),
+                    generation_id: generation,
+                    member_id: follower.into(),
+                    ..Default::default()
+                };
+                rig.send(Request::SyncGroup(&request), 5)
+            }
             ["sync", "old"] => rig.sync(&follower, None, generation - 1, &[]),
             ["sync", "unknown"] => rig.sync("nobody", None, generation, &[]),
             ["sync", "fenced"] => rig.sync("nobody", FIXED, generation, &[]),
@@ -172,6 +200,8 @@ const TABLE: &str = "
     sync follower         => UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID REBALANCE_IN_PROGRESS waits NONE
     sync leader           => UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID REBALANCE_IN_PROGRESS NONE NONE
     sync old              => UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID ILLEGAL_GENERATION ILLEGAL_GENERATION ILLEGAL_GENERATION
+    sync protocol         => UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID INCONSISTENT_GROUP_PROTOCOL INCONSISTENT_GROUP_PROTOCOL INCONSISTENT_GROUP_PROTOCOL
+    sync nameless         => INCONSISTENT_GROUP_PROTOCOL INCONSISTENT_GROUP_PROTOCOL INCONSISTENT_GROUP_PROTOCOL INCONSISTENT_GROUP_PROTOCOL INCONSISTENT_GROUP_PROTOCOL
     sync unknown          => UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID
     sync fenced           => UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID FENCED_INSTANCE_ID FENCED_INSTANCE_ID
     heartbeat member      => UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID REBALANCE_IN_PROGRESS NONE NONE
@@ -190,7 +220,7 @@ const TABLE: &str = "
     commit fenced         => GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID FENCED_INSTANCE_ID FENCED_INSTANCE_ID
     commit simple         => NONE NONE UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID
     commit large          => GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID OFFSET_METADATA_TOO_LARGE REBALANCE_IN_PROGRESS OFFSET_METADATA_TOO_LARGE
-    commit topic          => GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID UNKNOWN_TOPIC_OR_PARTITION REBALANCE_IN_PROGRESS UNKNOWN_TOPIC_OR_PARTITION
+    commit topic          => UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_OR_PARTITION
     fetch                 => NONE NONE NONE NONE NONE
     offset-delete subscribed => GROUP_ID_NOT_FOUND NONE GROUP_SUBSCRIBED_TO_TOPIC GROUP_SUBSCRIBED_TO_TOPIC GROUP_SUBSCRIBED_TO_TOPIC
     offset-delete other   => GROUP_ID_NOT_FOUND NONE NONE NONE NONE
@@ -213,6 +243,40 @@ fn every_state_answers_every_request_as_kafka_does() {
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The table itself against a broker: `COORD_KAFKA=host:port`, which has topics t (4 partitions) and u (2)
+/// and an initial rebalance delay of two seconds.
+#[test]
+fn a_broker_answers_the_table_too() {
+    let Ok(broker) = std::env::var("COORD_KAFKA") else { return };
+    Kafka::new(&broker).warm_up();
+    let states = ["none", "empty", "preparing", "completing", "stable"];
+    let mut cases = Vec::new();
+    for (request, answers) in table(TABLE) {
+        for (state, expected) in states.iter().zip(answers.split_whitespace()) {
+            cases.push((request.trim(), *state, expected));
+        }
+    }
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let wrong = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let Some((request, state, expected)) = cases.get(at) else { return };
+                    let got = scene_at(state, Some(&broker)).ask(request);
+                    if got != *expected {
+                        let line = format!("{state}: {request}: {got}, not {expected}");
+                        wrong.lock().unwrap().push(line);
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

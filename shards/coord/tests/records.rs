@@ -29,7 +29,7 @@ fn ours(name: &str) -> Record<'static> {
             let metadata_hash = if name == "epoch" { -123_456_789 } else { 0 };
             Record::ConsumerGroup(
                 m::ConsumerGroupMetadataKey { group_id: "g".into() },
-                some.then(|| m::ConsumerGroupMetadataValue { epoch: 7, metadata_hash }),
+                some.then_some(m::ConsumerGroupMetadataValue { epoch: 7, metadata_hash }),
             )
         }
         "partitions" => Record::ConsumerPartitions(
@@ -168,7 +168,9 @@ fn current(some: bool) -> Record<'static> {
     Record::ConsumerCurrent(key, some.then_some(value))
 }
 
-fn facts() -> Vec<(&'static str, Vec<u8>, Option<Vec<u8>>)> {
+type Fact = (&'static str, Vec<u8>, Option<Vec<u8>>);
+
+fn facts() -> Vec<Fact> {
     let lines = FACTS.lines().filter(|line| !line.starts_with('#'));
     let facts = lines.map(|line| {
         let fields: Vec<&str> = line.split('\t').collect();

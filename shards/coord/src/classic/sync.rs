@@ -11,6 +11,9 @@ use crate::coordinator::{Coordinator, Group};
 use crate::request::{Decision, Reply};
 use crate::timers::{Key, Kind};
 
+/// From this version on a member must say which protocol it means.
+const PROTOCOL_FROM: i16 = 5;
+
 impl Coordinator {
     pub(crate) fn sync_group(
         &mut self,
@@ -21,6 +24,10 @@ impl Coordinator {
         let id = &*request.group_id;
         if id.is_empty() {
             return out.reply(ctx.token, sync_error(ErrorCode::InvalidGroupId));
+        }
+        let names = (&request.protocol_type, &request.protocol_name);
+        if ctx.version >= PROTOCOL_FROM && !matches!(names, (Some(_), Some(_))) {
+            return out.reply(ctx.token, sync_error(ErrorCode::InconsistentGroupProtocol));
         }
         match self.groups.get(id) {
             Some(Group::Consumer(group)) if !group.is_empty() => {

@@ -80,10 +80,11 @@ impl Coordinator {
                     leader_epoch: part.committed_leader_epoch,
                     metadata: part.committed_metadata.as_deref(),
                 };
+                // Unknown topics are told first: the group is not asked about them.
                 let code = match (refused, &name) {
+                    (_, None) if by_id => ErrorCode::UnknownTopicId,
+                    (_, None) => ErrorCode::UnknownTopicOrPartition,
                     (Some(code), _) => code,
-                    (None, None) if by_id => ErrorCode::UnknownTopicId,
-                    (None, None) => ErrorCode::UnknownTopicOrPartition,
                     (None, Some(_)) => self.offer(&committer, &offered, expire_ms, ctx, out),
                 };
                 answer::OffsetCommitResponsePartition {
@@ -138,10 +139,11 @@ impl Coordinator {
                     leader_epoch: part.committed_leader_epoch,
                     metadata: part.committed_metadata.as_deref(),
                 };
+                // Unknown topics are told first: the group is not asked about them.
                 let code = match (refused, &name) {
+                    (_, None) if by_id => ErrorCode::UnknownTopicId,
+                    (_, None) => ErrorCode::UnknownTopicOrPartition,
                     (Some(code), _) => code,
-                    (None, None) if by_id => ErrorCode::UnknownTopicId,
-                    (None, None) => ErrorCode::UnknownTopicOrPartition,
                     (None, Some(_)) => self.offer(&committer, &offered, -1, ctx, out),
                 };
                 txn_answer::TxnOffsetCommitResponsePartition {

@@ -5,6 +5,8 @@
 // A test stops at the first surprise.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+pub mod kafka;
+
 use std::collections::{BTreeMap, HashMap};
 
 use coord::{
@@ -61,6 +63,8 @@ pub struct Rig {
     tokens: u64,
     /// The next decision is lost with the coordinator: neither appended nor answered.
     pub lose_next: bool,
+    /// A broker that is asked instead of the coordinator.
+    pub kafka: Option<kafka::Kafka>,
 }
 
 pub const GROUP: &str = "g";
@@ -82,6 +86,7 @@ impl Rig {
             versions: HashMap::new(),
             tokens: 0,
             lose_next: false,
+            kafka: None,
         }
     }
 
@@ -114,6 +119,12 @@ impl Rig {
 
     pub fn send_as(&mut self, request: Request<'_, '_>, version: i16, client: &str) -> Token {
         let token = self.fresh_token();
+        if let Some(kafka) = &mut self.kafka {
+            if let Some(reply) = kafka.send(token, request, version) {
+                self.replies.insert(token, reply);
+            }
+            return token;
+        }
         self.versions.insert(token, version);
         let mut id = [0; 16];
         id[8..].copy_from_slice(&token.0.to_be_bytes());
@@ -133,11 +144,18 @@ impl Rig {
 
     /// The answer to a request that must have one.
     pub fn reply(&mut self, token: Token) -> Reply {
+        if let (Some(kafka), false) = (&mut self.kafka, self.replies.contains_key(&token)) {
+            return kafka.wait(token, std::time::Duration::from_secs(30)).expect("an answer");
+        }
         self.replies.remove(&token).expect("an answer")
     }
 
     /// Lets time pass, and what falls due happen when it does.
     pub fn pass(&mut self, ms: i64) {
+        if self.kafka.is_some() {
+            // There time passes by itself, while an answer is waited for.
+            return;
+        }
         let end = self.now_ms + ms;
         let mut rounds = 0;
         while let Some(due) = self.coordinator.next_deadline().filter(|due| *due <= end) {
@@ -225,7 +243,7 @@ impl Rig {
             assignments: assignments.collect(),
             ..Default::default()
         };
-        self.send(Request::SyncGroup(&request), 5)
+        self.send(Request::SyncGroup(&request), 4)
     }
 
     pub fn sync_reply(&mut self, token: Token) -> m::SyncGroupResponse<'static> {
