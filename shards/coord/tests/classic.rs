@@ -27,7 +27,7 @@ fn stable(rig: &mut Rig, count: usize) -> Vec<String> {
 
 #[test]
 fn a_first_join_is_told_its_id_and_the_second_waits_for_others() {
-    let mut rig = Rig::new(Config::default());
+    let mut rig = Rig::or_broker(Config::default());
     let first = rig.joined(&JOIN);
     assert_eq!(support::code(first.error_code), ErrorCode::MemberIdRequired);
     let id = first.member_id.into_owned();
@@ -62,7 +62,7 @@ fn newcomers_put_off_the_first_generation_up_to_the_rebalance_timeout() {
 
 #[test]
 fn the_protocol_that_most_want_wins() {
-    let mut rig = Rig::new(Config::default());
+    let mut rig = Rig::or_broker(Config::default());
     let topics: &[&str] = &["t"];
     let votes: [&[(&str, &[&str])]; 3] = [
         &[("roundrobin", topics), ("range", topics), ("own", topics)],
@@ -78,7 +78,7 @@ fn the_protocol_that_most_want_wins() {
 
 #[test]
 fn a_leader_that_assigns_badly_harms_nobody_else() {
-    let mut rig = Rig::new(Config::default());
+    let mut rig = Rig::or_broker(Config::default());
     let tokens = [0, 1].map(|_| rig.join(&Join { version: 3, ..JOIN }));
     rig.pass(10_000);
     let [leader, follower] = tokens.map(|token| rig.join_reply(token).member_id.into_owned());
@@ -190,7 +190,7 @@ fn fixed(rig: &mut Rig, count: usize) -> Vec<(String, String)> {
 
 #[test]
 fn a_static_member_comes_back_without_a_rebalance() {
-    let mut rig = Rig::new(Config::default());
+    let mut rig = Rig::or_broker(Config::default());
     let members = fixed(&mut rig, 2);
     for (version, skips) in [(9, false), (5, false)] {
         let (name, old) = &members[1];
@@ -213,7 +213,7 @@ fn a_static_member_comes_back_without_a_rebalance() {
 
 #[test]
 fn a_static_leader_that_comes_back_is_told_to_leave_the_assignment() {
-    let mut rig = Rig::new(Config::default());
+    let mut rig = Rig::or_broker(Config::default());
     let members = fixed(&mut rig, 2);
     let (name, old) = &members[0];
     let back = rig.joined(&Join { instance: Some(name), version: 9, ..JOIN });
@@ -230,7 +230,7 @@ fn a_static_leader_that_comes_back_is_told_to_leave_the_assignment() {
 
 #[test]
 fn a_static_member_that_changes_what_it_wants_does_rebalance() {
-    let mut rig = Rig::new(Config::default());
+    let mut rig = Rig::or_broker(Config::default());
     let members = fixed(&mut rig, 1);
     let (name, _) = &members[0];
     let topics: &[&str] = &["t"];
@@ -257,7 +257,7 @@ fn static_members_stay_through_a_rebalance_they_miss() {
 
 #[test]
 fn waiting_requests_of_a_replaced_static_member_are_fenced() {
-    let mut rig = Rig::new(Config::default());
+    let mut rig = Rig::or_broker(Config::default());
     let first = rig.join(&Join { instance: Some("i"), ..JOIN });
     let second = rig.join(&Join { instance: Some("i"), ..JOIN });
     let fenced = rig.join_reply(first);
@@ -285,7 +285,7 @@ fn a_full_group_takes_nobody_in() {
 
 #[test]
 fn a_batch_leaves_with_an_answer_each() {
-    let mut rig = Rig::new(Config::default());
+    let mut rig = Rig::or_broker(Config::default());
     let members = fixed(&mut rig, 3);
     let identity = |member: &str, instance: Option<&str>| m::leave_group_request::MemberIdentity {
         member_id: String::from(member).into(),
@@ -314,7 +314,7 @@ fn a_batch_leaves_with_an_answer_each() {
 
 #[test]
 fn old_versions_get_old_shapes() {
-    let mut rig = Rig::new(Config::default());
+    let mut rig = Rig::or_broker(Config::default());
     let refused = rig.joined(&Join { version: 5, protocols: &[], ..JOIN });
     assert_eq!(refused.protocol_name.as_deref(), Some(""), "not null before version 7");
     let ids = stable(&mut rig, 1);

@@ -246,8 +246,7 @@ fn every_state_answers_every_request_as_kafka_does() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The table itself against a broker: `COORD_KAFKA=host:port`, which has topics t (4 partitions) and u (2)
-/// and an initial rebalance delay of two seconds.
+/// The table itself against a broker, if `COORD_KAFKA` names one (see `support/kafka.rs`).
 #[test]
 fn a_broker_answers_the_table_too() {
     let Ok(broker) = std::env::var("COORD_KAFKA") else { return };

@@ -54,7 +54,7 @@ fn rejoin(rig: &mut Rig, member: &str) -> i32 {
 
 #[test]
 fn a_classic_group_is_taken_over_by_the_first_consumer() {
-    let mut rig = Rig::new(hasty());
+    let mut rig = Rig::or_broker(hasty());
     let t = rig.topics.topics["t"].id;
     let ids = classic(&mut rig);
     let joined = rig.beat(&Beat { member: "new", ..FIRST_BEAT });
@@ -114,23 +114,23 @@ fn the_last_consumer_that_goes_leaves_a_classic_group() {
 
 #[test]
 fn classic_members_join_a_consumer_group() {
-    let mut rig = Rig::new(hasty());
+    let mut rig = Rig::or_broker(hasty());
     rig.beat(&FIRST_BEAT);
     let first = rig.joined(&JOIN);
     assert_eq!(support::code(first.error_code), ErrorCode::MemberIdRequired);
     let id = first.member_id.into_owned();
     let generation = rejoin(&mut rig, &id);
-    assert_eq!(generation, 2);
+    assert_eq!(generation, 3);
     assert!(synced(&mut rig, &id, generation).is_empty(), "all is with the consumer still");
-    let reply = rig.beat(&Beat { epoch: 1, ..BEAT });
+    let reply = rig.beat(&Beat { epoch: 2, ..BEAT });
     let kept = owned(&reply);
-    rig.beat(&Beat { epoch: 1, owned: Some(&kept), ..BEAT });
-    assert_eq!(rig.heartbeat(&id, None, 2), ErrorCode::RebalanceInProgress, "come and get it");
+    rig.beat(&Beat { epoch: 2, owned: Some(&kept), ..BEAT });
+    assert_eq!(rig.heartbeat(&id, None, 3), ErrorCode::RebalanceInProgress, "come and get it");
     let generation = rejoin(&mut rig, &id);
     assert_eq!(synced(&mut rig, &id, generation).len(), 2);
     assert_eq!(rig.heartbeat(&id, None, generation), ErrorCode::None);
     assert_eq!(rig.heartbeat(&id, None, generation + 1), ErrorCode::IllegalGeneration);
-    assert_eq!(rig.heartbeat("m1", None, 2), ErrorCode::UnknownMemberId, "no classic member");
+    assert_eq!(rig.heartbeat("m1", None, 3), ErrorCode::UnknownMemberId, "no classic member");
     let commit = Commit { member: &id, generation, ..COMMIT };
     assert_eq!(rig.commit(&commit), ErrorCode::None);
     assert_eq!(rig.commit(&Commit { version: 7, ..commit.clone() }), ErrorCode::None);
@@ -138,7 +138,9 @@ fn classic_members_join_a_consumer_group() {
     assert_eq!(rig.commit(&newer), ErrorCode::IllegalGeneration);
     assert_eq!(rig.leave(&id, None), ErrorCode::None);
     assert_eq!(rig.consumers().members.len(), 1);
-    assert_eq!(rig.leave("m1", None), ErrorCode::UnknownMemberId);
+    assert_eq!(rig.leave("nobody", None), ErrorCode::UnknownMemberId);
+    assert_eq!(rig.leave("m1", None), ErrorCode::None, "an administrator may send a consumer away");
+    assert!(rig.consumers().members.is_empty());
 }
 
 #[test]
@@ -152,7 +154,7 @@ fn a_classic_member_that_does_not_join_or_sync_is_fenced() {
         if syncs {
             synced(&mut rig, &member, generation);
             // A new rebalance, which it does not take part in.
-            rig.beat(&Beat { epoch: 1, topics: Some(&["t", "u"]), ..BEAT });
+            rig.beat(&Beat { epoch: 2, topics: Some(&["t", "u"]), ..BEAT });
             let code = rig.heartbeat(&member, None, generation);
             assert_eq!(code, ErrorCode::RebalanceInProgress);
         }
@@ -168,7 +170,7 @@ fn a_classic_member_that_does_not_join_or_sync_is_fenced() {
 
 #[test]
 fn a_static_member_changes_protocol_in_its_place() {
-    let mut rig = Rig::new(hasty());
+    let mut rig = Rig::or_broker(hasty());
     let token = rig.join(&Join { instance: Some("i"), ..JOIN });
     rig.pass(10_000);
     let old = rig.join_reply(token).member_id.into_owned();

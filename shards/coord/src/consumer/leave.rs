@@ -48,6 +48,7 @@ impl Coordinator {
             let mut away = member.clone();
             away.epoch = STATIC_LEAVE_EPOCH;
             away.revoking = Held::default();
+            away.forget_epochs();
             out.records.push(records::current(id, &away));
             self.apply_new(out, ctx.now_ms);
         } else {

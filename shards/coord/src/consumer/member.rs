@@ -145,6 +145,12 @@ impl Member {
         self.state == MemberState::Stable && self.epoch == epoch
     }
 
+    /// Another incarnation will hold the partitions: since when is not known of it.
+    pub fn forget_epochs(&mut self) {
+        let parts = self.assigned.parts();
+        self.assigned = parts.iter().map(|(topic, part)| (topic, part, 0)).collect();
+    }
+
     /// The same fields that the member's own record holds.
     pub fn says_the_same(&self, other: &Member) -> bool {
         self.instance == other.instance

@@ -45,6 +45,9 @@ pub(crate) struct Update<'r> {
     pub classic: Option<ClassicFace>,
 }
 
+/// What a new group's first epoch is one more than.
+const EPOCH_BEFORE_ANY: i32 = 1;
+
 /// The member before and after.
 pub(crate) struct Updated {
     pub before: Member,
@@ -212,7 +215,7 @@ impl ConsumerGroup {
         let topics = view.topics(ctx);
         let assignor = target::preferred(&view, rules.offered);
 
-        let mut epoch = self.epoch;
+        let mut epoch = self.epoch.max(EPOCH_BEFORE_ANY);
         let hash = metadata_hash(&topics);
         if self.is_changed(said, assignor, rules) || hash != self.metadata_hash {
             epoch += 1;
@@ -336,8 +339,7 @@ impl ConsumerGroup {
                 member.id = update.member.clone();
                 member.epoch = 0;
                 member.previous_epoch = 0;
-                let parts = known.assigned.parts();
-                member.assigned = parts.iter().map(|(topic, part)| (topic, part, 0)).collect();
+                member.forget_epochs();
                 Ok((member, Some(known.id.clone())))
             }
             (Some(known), false) => {

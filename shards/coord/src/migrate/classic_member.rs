@@ -200,13 +200,12 @@ impl Coordinator {
                 _ => Err(ErrorCode::UnknownMemberId.into()),
             };
             match left {
-                Ok(name) if !gone.contains(&name) => {
-                    gone.push(name.clone());
-                    let mut answer = leave_answer(member, ErrorCode::None);
-                    answer.member_id = String::from(&*name).into();
-                    answer
+                Ok(name) => {
+                    if !gone.contains(&name) {
+                        gone.push(name);
+                    }
+                    leave_answer(member, ErrorCode::None)
                 }
-                Ok(_) => leave_answer(member, ErrorCode::UnknownMemberId),
                 Err(refusal) => leave_answer(member, refusal.code),
             }
         });
@@ -228,19 +227,13 @@ impl ConsumerGroup {
     ) -> Result<(&Member, &ClassicFace), Refusal> {
         let member = match instance {
             None => self.member(id)?,
-            Some(instance) => {
-                let member = self.static_member(instance);
-                let member = member.ok_or(Refusal::from(ErrorCode::UnknownMemberId))?;
-                if *member.id != *id {
-                    return Err(ErrorCode::FencedInstanceId.into());
-                }
-                member
-            }
+            Some(instance) => self.of_instance(id, instance)?,
         };
         let face = member.classic.as_ref().ok_or(Refusal::from(ErrorCode::UnknownMemberId))?;
         Ok((member, face))
     }
 
+    /// The member that leaves. An administrator may send away any, whatever its protocol.
     fn leaving(&self, identity: &MemberIdentity<'_>) -> Result<Name, Refusal> {
         let instance = identity.group_instance_id.as_deref();
         let id = match (&*identity.member_id, instance) {
@@ -250,8 +243,20 @@ impl ConsumerGroup {
             }
             (id, _) => Name::from(id),
         };
-        let (member, _) = self.classic_member(&id, instance)?;
+        let member = match instance {
+            None => self.member(&id)?,
+            Some(instance) => self.of_instance(&id, instance)?,
+        };
         Ok(member.id.clone())
+    }
+
+    fn of_instance(&self, id: &str, instance: &str) -> Result<&Member, Refusal> {
+        let member = self.static_member(instance);
+        let member = member.ok_or(Refusal::from(ErrorCode::UnknownMemberId))?;
+        match *member.id == *id {
+            true => Ok(member),
+            false => Err(ErrorCode::FencedInstanceId.into()),
+        }
     }
 
     fn all_classic_know(&self, protocol: &str) -> bool {

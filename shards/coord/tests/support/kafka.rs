@@ -1,5 +1,7 @@
 //! The same requests against a broker that runs, to see that the expectations are Kafka's.
 //!
+//! `COORD_KAFKA=host:port cargo test -p corelane-coord`, with a broker that has the topics t (4 partitions)
+//! and u (2), `group.initial.rebalance.delay.ms=2000` and `group.consumer.assignment.interval.ms=0`.
 //! One connection a request, as a parked one would hold up the next.
 
 use std::collections::HashMap;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use coord::{Reply, Request, Token};
 use wire::messages as m;
-use wire::{ApiKey, IntoOwned, Message, Reader, frame};
+use wire::{ApiKey, IntoOwned, Message, Reader, Uuid, frame};
 
 use super::GROUP;
 
@@ -61,6 +63,33 @@ impl Kafka {
         Some(reply)
     }
 
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// The ids of the broker's topics.
+    pub fn topic_ids(&self) -> Vec<(String, Uuid)> {
+        let request = m::MetadataRequest { topics: None, ..Default::default() };
+        let mut writer = frame::begin_request(ApiKey::Metadata, 12, 1, None).unwrap();
+        request.encode(&mut writer, 12).unwrap();
+        let body = self.exchange(&frame::finish_request(writer).bytes);
+        let mut reader = Reader::new(&body);
+        frame::decode_response_header(&mut reader, ApiKey::Metadata, 12).unwrap();
+        let response = m::MetadataResponse::decode(&mut reader, 12).unwrap();
+        let topics = response.topics.iter();
+        topics.map(|it| (it.name.unwrap_or_default().into_owned(), it.topic_id)).collect()
+    }
+
+    fn exchange(&self, frame: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.write_all(frame).unwrap();
+        let mut size = [0; 4];
+        stream.read_exact(&mut size).unwrap();
+        let mut body = vec![0; usize::try_from(i32::from_be_bytes(size)).unwrap()];
+        stream.read_exact(&mut body).unwrap();
+        body
+    }
+
     /// Waits for the coordinator to be there.
     pub fn warm_up(&mut self) {
         let end = Instant::now() + Duration::from_secs(60);
@@ -72,13 +101,7 @@ impl Kafka {
             };
             let mut writer = frame::begin_request(ApiKey::FindCoordinator, 4, 1, None).unwrap();
             request.encode(&mut writer, 4).unwrap();
-            let bytes = frame::finish_request(writer).bytes;
-            let mut stream = TcpStream::connect(&self.address).unwrap();
-            stream.write_all(&bytes).unwrap();
-            let mut size = [0; 4];
-            stream.read_exact(&mut size).unwrap();
-            let mut body = vec![0; usize::try_from(i32::from_be_bytes(size)).unwrap()];
-            stream.read_exact(&mut body).unwrap();
+            let body = self.exchange(&frame::finish_request(writer).bytes);
             let mut reader = Reader::new(&body);
             frame::decode_response_header(&mut reader, ApiKey::FindCoordinator, 4).unwrap();
             let response = m::FindCoordinatorResponse::decode(&mut reader, 4).unwrap();
