@@ -183,7 +183,7 @@ fn what_is_not_a_heartbeat_is_refused() {
         no name         => INVALID_REQUEST MemberId can't be empty.
         assignor        => UNSUPPORTED_ASSIGNOR ServerAssignor best is not supported. Supported assignors: uniform, range.
         regex           => INVALID_REGULAR_EXPRESSION SubscribedTopicRegex `(` is not a valid regular expression:
-        leave nothing   => GROUP_ID_NOT_FOUND Consumer group g not found.
+        leave nothing   => GROUP_ID_NOT_FOUND Group g not found.
     ";
     let owned = [(Uuid([1; 16]), vec![0])];
     for (case, expected) in table(TABLE) {

@@ -21,11 +21,13 @@ impl Coordinator {
         out: &mut Decision,
     ) -> Result<m::ConsumerGroupHeartbeatResponse<'static>, Refusal> {
         let id = &*request.group_id;
-        let Some(Group::Consumer(group)) = self.groups.get(id) else {
-            return Err(Refusal::new(
-                ErrorCode::GroupIdNotFound,
-                format!("Consumer group {id} not found."),
-            ));
+        let refuse = |message: String| Err(Refusal::new(ErrorCode::GroupIdNotFound, message));
+        let group = match self.groups.get(id) {
+            Some(Group::Consumer(group)) => group,
+            Some(Group::Classic(_)) => {
+                return refuse(format!("Group {id} is not a consumer group."));
+            }
+            None => return refuse(format!("Group {id} not found.")),
         };
         let member = match request.instance_id.as_deref() {
             None => group.member(&request.member_id)?,

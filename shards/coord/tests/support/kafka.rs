@@ -105,11 +105,21 @@ impl Kafka {
             let mut reader = Reader::new(&body);
             frame::decode_response_header(&mut reader, ApiKey::FindCoordinator, 4).unwrap();
             let response = m::FindCoordinatorResponse::decode(&mut reader, 4).unwrap();
-            if response.coordinators.first().unwrap().error_code == 0 {
+            let known = response.coordinators.first().unwrap().error_code == 0;
+            if known && !self.is_loading() {
                 return;
             }
             assert!(Instant::now() < end, "no coordinator");
             std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// A coordinator that is known may still read its log.
+    fn is_loading(&mut self) -> bool {
+        let asked = Request::DescribeGroup(GROUP);
+        match self.send(Token(0), asked, 6) {
+            Some(Reply::DescribeGroup(group)) => (14..=16).contains(&group.error_code),
+            _ => true,
         }
     }
 
