@@ -82,14 +82,8 @@ impl Coordinator {
         };
         let updated = self.update_member(&update, ctx, out)?;
         let member = &updated.after;
-        if let Some((group, _)) = self.groups.get_key_value(id) {
-            let group = group.clone();
-            let due_ms = |ms: i32| ctx.now_ms + i64::from(ms);
-            self.timers.cancel(&Key::member(Kind::MemberJoin, &group, &member.id));
-            let session = Key::member(Kind::Session, &group, &member.id);
-            self.timers.set(session, due_ms(request.session_timeout_ms));
-            self.timers.set(Key::member(Kind::MemberSync, &group, &member.id), due_ms(timeout_ms));
-        }
+        let session_ms = request.session_timeout_ms;
+        self.expect_sync(id, &member.id, session_ms, timeout_ms, ctx.now_ms);
         if updated.replaced.is_some() {
             self.maybe_downgrade(id, ctx, out);
         }
@@ -100,6 +94,22 @@ impl Coordinator {
             member_id: String::from(&*member.id).into(),
             ..Default::default()
         }))
+    }
+
+    /// The member has joined: it must be heard of, and ask for its assignment.
+    fn expect_sync(
+        &mut self,
+        group: &str,
+        member: &Name,
+        session_ms: i32,
+        sync_ms: i32,
+        now_ms: i64,
+    ) {
+        let Some((group, _)) = self.groups.get_key_value(group) else { return };
+        let key = |kind| Key::member(kind, group, member);
+        self.timers.cancel(&key(Kind::MemberJoin));
+        self.timers.set(key(Kind::Session), now_ms + i64::from(session_ms));
+        self.timers.set(key(Kind::MemberSync), now_ms + i64::from(sync_ms));
     }
 
     pub(crate) fn sync_in_consumer_group(
