@@ -270,6 +270,68 @@ def long_poll(kit):
     expect(0, 1, records)
 
 
+# --- compacted topics ---------------------------------------------------------------------------
+
+
+def compact(kit):
+    """Segments are 1 MiB, the least there is: two rounds over the keys."""
+    topic = kit.new_topic(
+        1,
+        cleanup_policy="compact",
+        segment_bytes="1048576",
+        min_cleanable_dirty_ratio="0.01",
+        delete_retention_ms="1000",
+    )
+    fails(Exception, lambda: kit.send(topic, [Record(0, None, b"v")]))
+    latest, filler = {}, iter(range(1_000))
+
+    def send(prefix, number, tombstones=False):
+        padding = b" " + b"x" * 10_000
+        sent = [
+            Record(0, f"{prefix}{i}".encode(), None if tombstones else value(number * 50 + i) + padding)
+            for i in range(5 if tombstones else 50)
+        ]
+        for record, offset in zip(sent, kit.send(topic, sent, linger_ms=5), strict=True):
+            if prefix == "key-":
+                latest[record.key] = (offset, record.value)
+
+    def left(tombstones):
+        def ask():
+            start, end = kit.client.bounds(topic, [0])[0]
+            consumer = kit.client.consumer(topic, [0], start=start)
+            read, deadline = [], time.monotonic() + PATIENCE_S
+            while (not read or read[-1].offset < end - 1) and time.monotonic() < deadline:
+                read += consumer.poll(200)
+            consumer.close()
+            offsets = [record.offset for record in read]
+            equal("offsets grow", sorted(set(offsets)), offsets)
+            found = [record for record in read if record.key.startswith(b"key-")]
+            by_key = {record.key: (record.offset, record.value) for record in found}
+            if len(found) != len(by_key) or not (tombstones or all(v for _, v in by_key.values())):
+                return None
+            return by_key
+
+        return ask
+
+    for number in range(6):
+        send("key-", number)
+    send("key-", 0, tombstones=True)
+    for _ in range(3):
+        send(f"filler-{next(filler)}-", 0)
+    seen = wait_for("only the latest values", left(tombstones=True))
+    # The passes may be so far apart that the tombstones are gone already.
+    expected = {k: sent for k, sent in latest.items() if sent[1] is not None or k in seen}
+    equal("keys and offsets", expected, seen)
+
+    def another_pass():
+        send(f"filler-{next(filler)}-", 0)
+        send(f"filler-{next(filler)}-", 0)
+        return left(tombstones=False)()
+
+    values = {key: (offset, text) for key, (offset, text) in latest.items() if text is not None}
+    equal("without tombstones", values, wait_for("the tombstones to go", another_pass))
+
+
 # --- topics and cluster ------------------------------------------------------------------------
 
 
@@ -355,6 +417,7 @@ SCENARIOS = {
     "delete-recreate": delete_recreate,
     "unknown-topic": unknown_topic,
     "admin": admin,
+    "compact": compact,
 }
 
 

@@ -76,9 +76,13 @@ struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     fn start(arguments: &'a Arguments) -> Result<Self> {
-        // Scenarios on retention should not wait for minutes.
-        let settings = ["log.retention.check.interval.ms", "log.initial.task.delay.ms"];
-        let settings = settings.into_iter().map(|key| (key.to_owned(), "500".to_owned()));
+        // Scenarios on retention and compaction should not wait for minutes.
+        let settings = [
+            ("log.retention.check.interval.ms", "500"),
+            ("log.initial.task.delay.ms", "500"),
+            ("log.cleaner.backoff.ms", "300"),
+        ];
+        let settings = settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let broker = match &arguments.bootstrap {
             Some(_) => None,
             None => Some(Broker::start_new(BrokerOptions {

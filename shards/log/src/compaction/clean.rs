@@ -30,9 +30,6 @@ use crate::{files, indexes, txn_index};
 use reactor::fs;
 use reactor::sync::oneshot;
 
-/// Bytes of batches looked at before others get the core.
-const YIELD_EVERY: usize = 64 << 10;
-
 /// What one pass did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CleanOutcome {
@@ -70,7 +67,7 @@ pub(crate) async fn clean(
     };
     let outcome =
         CleanOutcome { from: found.first_dirty, to: found.first_dirty, ..Default::default() };
-    let mut pass = Pass { core, options, outcome, since_yield: 0, working };
+    let mut pass = Pass { core, options, outcome, working };
     pass.run(found, now_ms).await?;
     Ok(pass.outcome)
 }
@@ -109,7 +106,6 @@ struct Pass<'a> {
     core: &'a Rc<Core>,
     options: &'a CleanOptions,
     outcome: CleanOutcome,
-    since_yield: usize,
     working: Rc<Working>,
 }
 
@@ -211,8 +207,7 @@ impl Pass<'_> {
             } else {
                 map.reach(header.next_offset());
             }
-            let size = header.size_in_bytes();
-            self.pause(&mut walk, size).await?;
+            self.pause(&mut walk).await?;
         }
         Ok(true)
     }
@@ -313,7 +308,7 @@ impl Pass<'_> {
         for old in group {
             let mut walk = self.walk(*old, 0).await?;
             while let Some(batch) = walk.next(core).await? {
-                let (header, size) = (*batch.header(), batch.bytes().len());
+                let header = *batch.header();
                 let (fate, aborted) = met(&batch, transactions);
                 let rewritten = rules.rewrite(&batch, fate);
                 let added = match &rewritten {
@@ -332,7 +327,7 @@ impl Pass<'_> {
                     output.note_aborted(txn);
                 }
                 self.count(counts, written);
-                self.pause(&mut walk, size).await?;
+                self.pause(&mut walk).await?;
             }
         }
         Ok(changed)
@@ -355,7 +350,7 @@ impl Pass<'_> {
     }
 
     /// Pays for what was read, lets others run, and ends the pass if the log is closing.
-    async fn pause(&mut self, walk: &mut Walk, bytes: usize) -> Result<(), LogError> {
+    async fn pause(&mut self, walk: &mut Walk) -> Result<(), LogError> {
         let read = walk.batches.take_read();
         if read > 0 {
             self.outcome.bytes_read += read as u64;
@@ -365,11 +360,8 @@ impl Pass<'_> {
             reactor::sleep(debt).await;
             self.check_wanted()?;
         }
-        self.since_yield += bytes;
-        if self.since_yield >= YIELD_EVERY {
-            self.since_yield = 0;
-            reactor::yield_now().await;
-        }
+        // A batch may be a lot of work to open: never two of them without a look at the clock.
+        reactor::yield_if_due().await;
         self.check_wanted()
     }
 

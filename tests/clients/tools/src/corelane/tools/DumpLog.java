@@ -28,6 +28,7 @@ import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
  */
 final class DumpLog {
     private static final int RECORDS_PER_CODEC = 10_000;
+    private static final int KEYS = 1_000;
     private static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
     /** What the tool prints when something is wrong. */
     private static final Pattern COMPLAINT = Pattern.compile(
@@ -38,6 +39,9 @@ final class DumpLog {
      */
     private static final Pattern FIRST_OF_LATER_SEGMENT =
             Pattern.compile("Non-consecutive offsets in .*\\R\\s+-1 is followed by \\d+\\R(?!\\s+-?\\d+ is followed by)");
+
+    /** Holes, of which the tool tells as well. */
+    private static final Pattern HOLES = Pattern.compile("Non-consecutive offsets in .*\\R(\\s+-?\\d+ is followed by \\d+\\R?)+");
 
     private DumpLog() {}
 
@@ -66,6 +70,82 @@ final class DumpLog {
                 }
             }
         }
+    }
+
+    /** The same over segments that compaction has left. */
+    static void runCompacted(Cluster cluster) throws Exception {
+        that("needs --data-dir", !cluster.dataDir.isEmpty());
+        String topic = cluster.newTopic(1, "--config", "segment.bytes=1048576", "--config", "index.interval.bytes=512",
+                "--config", "cleanup.policy=compact", "--config", "min.cleanable.dirty.ratio=0.01");
+        // The last ones fill a segment by themselves, so that those before are closed.
+        for (String codec : List.of("none", "gzip", "snappy", "lz4", "zstd", "none")) {
+            cluster.run("ProducerPerformance", "--topic", topic, "--num-records", "" + RECORDS_PER_CODEC,
+                            "--record-size", "100", "--throughput", "-1", "--record-key-range", "" + KEYS, "--key-distribution", "random",
+                            "--command-property", "compression.type=" + codec, "acks=all", "batch.size=4000")
+                    .well();
+        }
+        Path copy = Files.createTempDirectory("dump-log");
+        try {
+            Path partition = Path.of(cluster.dataDir, topic + "-0");
+            awaitCompacted(partition);
+            checkCompacted(copyOf(partition, copy));
+        } finally {
+            try (var files = Files.walk(copy)) {
+                for (Path path : files.sorted(Comparator.reverseOrder()).toList()) {
+                    Files.delete(path);
+                }
+            }
+        }
+    }
+
+    /** Until the closed segments hold little more than a record for each key. */
+    private static void awaitCompacted(Path partition) throws Exception {
+        long deadline = System.nanoTime() + 45_000_000_000L;
+        while (true) {
+            long bytes = 0;
+            try (var files = Files.list(partition)) {
+                var logs = ending(files.sorted().toList(), ".log");
+                for (Path log : logs.subList(0, logs.size() - 1)) {
+                    bytes += Files.size(log);
+                }
+                if (logs.size() > 1 && bytes < KEYS * 200) {
+                    return;
+                }
+            } catch (java.nio.file.NoSuchFileException e) {
+                // Replaced while it was looked at.
+            }
+            that("waited 45 s for compaction; closed segments have " + bytes + " bytes", System.nanoTime() < deadline);
+            Thread.sleep(100);
+        }
+    }
+
+    private static void checkCompacted(List<Path> files) throws IOException {
+        var logs = ending(files, ".log");
+        var closed = logs.subList(0, logs.size() - 1);
+        var seen = new java.util.HashSet<String>();
+        long last = -1;
+        int indexes = 0;
+        for (Path log : closed) {
+            String out = dump(HOLES, log, "--deep-iteration", "--print-data-log");
+            var record = Pattern.compile("(?m)^\\| offset: (\\d+) .* key: (\\S+) payload: ").matcher(out);
+            while (record.find()) {
+                long offset = Long.parseLong(record.group(1));
+                that(offset + " follows on " + last + " in " + log, offset > last);
+                last = offset;
+                that("key " + record.group(2) + " is there twice", seen.add(record.group(2)));
+            }
+            for (String suffix : List.of(".index", ".timeindex")) {
+                Path index = beside(log, suffix);
+                // A segment of which little is left needs none; the tool checks no empty one.
+                if (Files.size(index) > 0) {
+                    contains("sanity of " + index, dump(index, "--index-sanity-check"), "passed sanity check");
+                    dump(index);
+                    indexes++;
+                }
+            }
+        }
+        that("an index with entries", indexes > 0);
+        that("keys that are left: " + seen.size(), seen.size() > KEYS / 2 && seen.size() <= KEYS);
     }
 
     private static void check(List<Path> files, int count) throws IOException {
@@ -128,13 +208,17 @@ final class DumpLog {
     }
 
     private static String dump(Path file, String... arguments) {
+        return dump(FIRST_OF_LATER_SEGMENT, file, arguments);
+    }
+
+    private static String dump(Pattern expected, Path file, String... arguments) {
         String[] all = new String[arguments.length + 2];
         all[0] = "--files";
         all[1] = file.toString();
         System.arraycopy(arguments, 0, all, 2, arguments.length);
         var ended = Tool.run("DumpLogSegments", all).well();
         String text = ended.out() + ended.err();
-        var complaint = COMPLAINT.matcher(FIRST_OF_LATER_SEGMENT.matcher(text).replaceAll("").replaceAll("payload: .*", ""));
+        var complaint = COMPLAINT.matcher(expected.matcher(text).replaceAll("").replaceAll("payload: .*", ""));
         if (complaint.find()) {
             var around = text.lines().filter(line -> COMPLAINT.matcher(line).find()).limit(3).toList();
             throw new AssertionError("dump of " + file + ": " + around);

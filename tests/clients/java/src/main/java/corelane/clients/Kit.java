@@ -115,13 +115,18 @@ final class Kit implements AutoCloseable {
 
     /** A consumer without a group, at nobody's offset until it is assigned and moved. */
     KafkaConsumer<byte[], byte[]> consumer(Object... settings) {
+        var consumer = passingConsumer(settings);
+        open.add(consumer);
+        return consumer;
+    }
+
+    /** One that the caller closes. */
+    KafkaConsumer<byte[], byte[]> passingConsumer(Object... settings) {
         Map<String, Object> all = settings(settings);
         all.putIfAbsent("auto.offset.reset", "none");
         all.put("enable.auto.commit", false);
         all.put("allow.auto.create.topics", false);
-        var consumer = new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer());
-        open.add(consumer);
-        return consumer;
+        return new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
     /** Everything in the topic from the earliest offset: exactly `count` records, by partition and offset. */

@@ -25,6 +25,7 @@ public final class Main {
         Consuming.addTo(scenarios);
         Administering.addTo(scenarios);
         Retaining.addTo(scenarios);
+        Compacting.addTo(scenarios);
 
         String bootstrap = null;
         List<String> names = new ArrayList<>(scenarios.keySet());
