@@ -199,7 +199,8 @@ async fn top_file(path: &Path, name: &str) -> Result<(Lines, Vec<Finding>)> {
 }
 
 /// Other files that belong at the top of a data directory.
-const HARMLESS: [&str; 4] = [".lock", checkpoints::CLEAN_SHUTDOWN, "lost+found", "reserve"];
+const HARMLESS: [&str; 4] =
+    [".lock", checkpoints::CLEAN_SHUTDOWN, "lost+found", "corelane.reserve"];
 
 fn with_positions(bytes: &[u8], entries: Vec<checkpoints::PartitionOffset>) -> Lines {
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
