@@ -167,7 +167,10 @@ fn join(parts: &[bytes::Bytes]) -> bytes::Bytes {
 
 fn first_record(batch: &BatchView<'_>, matches: impl Fn(i64, i64) -> bool) -> Option<(i64, i64)> {
     let header = batch.header();
-    if header.attributes.timestamp_type() == TimestampType::LogAppend {
+    let stamped = header.attributes.timestamp_type() == TimestampType::LogAppend;
+    // Where compaction has taken records out, an offset of the batch may be none of a record.
+    let is_dense = header.record_count == header.last_offset_delta.saturating_add(1);
+    if stamped && is_dense {
         let time = header.max_timestamp;
         let mut offsets = header.base_offset..=header.last_offset();
         return offsets.find(|offset| matches(*offset, time)).map(|offset| (offset, time));
@@ -182,6 +185,8 @@ fn first_record(batch: &BatchView<'_>, matches: impl Fn(i64, i64) -> bool) -> Op
     records
         .iter()
         .map_while(Result::ok)
-        .map(|record| (record.offset, record.timestamp))
+        .map(|record| {
+            (record.offset, if stamped { header.max_timestamp } else { record.timestamp })
+        })
         .find(|(offset, time)| matches(*offset, *time))
 }

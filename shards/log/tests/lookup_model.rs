@@ -1,0 +1,156 @@
+//! Look-ups by time against a brute-force list of records: any codec, timestamps out of order and in
+//! the future, LogAppendTime, offsets that batches skip; and how much of the log one look-up reads.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+mod common;
+
+use common::{append, on_uring, open, open_clean, shared, value};
+use log::{Log, LogConfig};
+use reactor::usage;
+use wire::records::{BatchBuilder, Codec};
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// Every record: offset and timestamp.
+type Records = Vec<(i64, i64)>;
+
+const CODECS: [Codec; 5] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
+const FUTURE: i64 = 1_000_000_000;
+
+/// Appends a random batch and notes its records.
+async fn one(log: &Log, dice: &mut Dice, clock: &mut i64, records: &mut Records) {
+    *clock += dice.below(50) as i64;
+    let mut builder = BatchBuilder::new().codec(CODECS[dice.below(5) as usize], None);
+    let stamped = (dice.below(6) == 0).then_some(*clock);
+    if let Some(time) = stamped {
+        builder = builder.log_append_time(time);
+    }
+    let count = 1 + dice.below(6);
+    let skipped = if dice.below(4) == 0 { dice.below(5) as i32 } else { 0 };
+    builder = builder.reach(count as i32 - 1 + skipped);
+    let base = log.log_end_offset();
+    for n in 0..count {
+        let time = match dice.below(40) {
+            0 => *clock + FUTURE,
+            1..=8 => *clock - dice.below(400) as i64,
+            // Ties.
+            9..=14 => *clock,
+            _ => *clock + dice.below(20) as i64,
+        };
+        let len = 20 + dice.below(900) as usize;
+        builder.append(time, None, Some(&value(dice.below(1 << 30), len)));
+        records.push((base + n as i64, stamped.unwrap_or(time)));
+    }
+    append(log, &builder.build().unwrap()).await;
+}
+
+async fn compare(log: &Log, records: &Records, dice: &mut Dice, clock: i64) {
+    let end = log.visible_end_offset();
+    for _ in 0..60 {
+        let time = match dice.below(4) {
+            0 => records[dice.below(records.len() as u64) as usize].1,
+            1 => clock + FUTURE - dice.below(2_000) as i64,
+            _ => dice.below(clock as u64 + 500) as i64,
+        };
+        let upper = if dice.below(3) == 0 { dice.below(end as u64 + 1) as i64 } else { end };
+        let start = log.log_start_offset();
+        let seen = records.iter().filter(|(offset, _)| (start..upper).contains(offset));
+        let expected = seen.copied().find(|(_, t)| *t >= time);
+        let found = log.offset_for_timestamp(time, upper).await.unwrap();
+        assert_eq!(found.map(|f| (f.offset, f.timestamp)), expected, "time {time}, upper {upper}");
+    }
+    // The first of several with the largest timestamp, as Kafka has it.
+    let largest = records.iter().map(|(_, t)| *t).max().unwrap();
+    let expected = records.iter().copied().find(|(_, t)| *t == largest);
+    let found = log.offset_of_max_timestamp(end).await.unwrap();
+    assert_eq!(found.map(|f| (f.offset, f.timestamp)), expected);
+}
+
+#[test]
+fn look_ups_by_time_find_what_a_list_of_all_records_has() {
+    for seed in 0..10 {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = dir.path().join("topic-0");
+        on_uring(move || async move {
+            let mut dice = Dice(seed * 7_919 + 3);
+            let config = LogConfig {
+                segment_bytes: 40_000,
+                index_interval_bytes: 1_000 + 500 * (seed as u32 % 4),
+                ..LogConfig::default()
+            };
+            let cache = shared(if seed % 2 == 0 { 64 << 10 } else { 4 << 20 });
+            let (log, _) = open(&cache, path.clone(), config.clone()).await;
+            let (mut records, mut clock) = (Records::new(), 1_000);
+            for _ in 0..6 {
+                for _ in 0..40 {
+                    one(&log, &mut dice, &mut clock, &mut records).await;
+                }
+                log.acknowledged(log.log_end_offset()).await.unwrap();
+                compare(&log, &records, &mut dice, clock).await;
+            }
+            log.close().await.unwrap();
+            // From the files alone; then with records deleted in front.
+            let (log, _) = open_clean(&cache, path, config).await;
+            compare(&log, &records, &mut dice, clock).await;
+            let start = dice.below(log.log_end_offset() as u64 / 2) as i64;
+            log.advance_log_start(start).await.unwrap();
+            records.retain(|(offset, _)| *offset >= start);
+            let largest = records.iter().map(|(_, t)| *t).max().unwrap();
+            records.push((log.log_end_offset(), largest + 1));
+            one_more(&log, largest + 1).await;
+            compare(&log, &records, &mut dice, clock).await;
+            log.close().await.unwrap();
+        });
+    }
+}
+
+/// A record that is newer than all others.
+async fn one_more(log: &Log, time: i64) {
+    append(log, &common::batch(&[value(1, 50)], time)).await;
+    log.acknowledged(log.log_end_offset()).await.unwrap();
+}
+
+/// Bytes that this shard has asked its disks for.
+fn bytes_asked() -> u64 {
+    usage().disks.iter().filter(|d| d.device.is_some()).map(|d| d.bytes).sum()
+}
+
+#[test]
+fn a_look_up_reads_the_same_little_of_a_small_and_of_a_large_log() {
+    for batches in [200, 3_000] {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = dir.path().join("topic-0");
+        on_uring(move || async move {
+            let config = LogConfig { segment_bytes: 1 << 20, ..LogConfig::default() };
+            let (log, _) = open(&shared(64 << 10), path, config).await;
+            for n in 0..batches {
+                append(&log, &common::batch(&[value(n, 8 << 10)], 1_000 + n as i64 * 10)).await;
+            }
+            log.acknowledged(log.log_end_offset()).await.unwrap();
+            // Every index is in memory.
+            log.offset_of_max_timestamp(i64::MAX).await.unwrap();
+            let mut most = 0;
+            for n in (1..batches).step_by(37) {
+                let before = bytes_asked();
+                let found = log.offset_for_timestamp(996 + n as i64 * 10, i64::MAX).await.unwrap();
+                assert_eq!(found.unwrap().offset, n as i64);
+                most = most.max(bytes_asked() - before);
+            }
+            let before = bytes_asked();
+            let newest = log.offset_of_max_timestamp(i64::MAX).await.unwrap().unwrap();
+            assert_eq!(newest.offset, batches as i64 - 1);
+            most = most.max(bytes_asked() - before);
+            // The batch that the index names, to check it, and a window behind it.
+            assert!(most < 768 << 10, "{most} bytes read for one look-up");
+            log.close().await.unwrap();
+        });
+    }
+}
