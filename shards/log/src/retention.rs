@@ -116,6 +116,8 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
     fs::write_atomic(&dir.join(LOG_START_OFFSETS), encode_own_offset(&dir, to))
         .await
         .map_err(|error| core.storage_error("writing the start of the log", error))?;
+    // The folder's own name too: nobody may have synced it yet.
+    files::sync_names(core).await?;
     {
         let mut state = core.state.borrow_mut();
         state.log_start = state.log_start.max(to);

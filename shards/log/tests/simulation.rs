@@ -358,8 +358,8 @@ async fn upkeep(log: Log, ledger: Rc<RefCell<Ledger>>, mut dice: Dice) {
 
 /// Seeds that once found something: a batch that passes the end of its segment was taken for the end
 /// of the log (79), removed segments came back after a second power cut (176), a snapshot was removed
-/// with its segment and then read (436).
-const FOUND: [u64; 3] = [79, 176, 436];
+/// with its segment and then read (436), DeleteRecords in a folder whose name was not synced (798).
+const FOUND: [u64; 4] = [79, 176, 436, 798];
 
 fn seeds(default: u64) -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
