@@ -115,7 +115,6 @@ impl Opening {
     ) -> Result<(), LogError> {
         let behind = inventory.segments.partition_point(|s| s.base <= log_start);
         for segment in inventory.segments.drain(..behind.saturating_sub(1)) {
-            inventory.snapshots.retain(|at| *at != segment.base);
             for kind in FileKind::OF_SEGMENT {
                 remove_if_there(&file_path(&self.dir, kind, segment.base))
                     .await
