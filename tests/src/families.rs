@@ -70,6 +70,7 @@ pub const TOOLS: [&str; 12] = [
     "kafka-producer-perf-test",
     "kafka-delete-records",
     "kafka-log-dirs",
+    "kafka-reassign-partitions",
     "kafka-cluster",
     "kafka-storage",
     "kafka-console-producer",

@@ -1,8 +1,9 @@
 //! Helper threads for the few calls that the ring does not have: listing a directory, free space,
 //! locking, name resolution, truncation on old kernels.
 //!
-//! One thread per process for files and one for names (a slow name server must not hold up a
-//! directory listing), started when first needed. A job owns all it needs; its result goes to the
+//! One lane per process for files and one for names (a slow name server must not hold up a directory
+//! listing). A lane starts its first thread when it is needed, and another when the ones it has are
+//! all stuck: a disk that hangs takes a thread with it, not the other disks. A job owns all it needs; its result goes to the
 //! inbox of the shard that asked.
 
 use std::collections::VecDeque;
@@ -11,6 +12,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
@@ -21,6 +23,11 @@ use crate::op::{Op, OpPath};
 
 /// Jobs that may wait for one helper thread; more fail with EBUSY.
 const JOBS_MAX: usize = 16_384;
+
+/// Threads of one lane: more disks than that do not hang at once.
+const THREADS_MAX: usize = 16;
+/// A lane that took no job for so long, though one waits, has every thread stuck.
+const STUCK: Duration = Duration::from_millis(50);
 
 pub(super) enum Job {
     ReadDir(OpPath),
@@ -71,25 +78,35 @@ struct Lane {
 }
 
 struct Queue {
-    started: bool,
+    threads: usize,
+    /// Threads that wait for a job.
+    idle: usize,
+    /// When a thread last took a job.
+    taken: Option<Instant>,
     requests: VecDeque<Request>,
 }
 
 impl Lane {
     const fn new(name: &'static str) -> Self {
-        let queue = Queue { started: false, requests: VecDeque::new() };
+        let queue = Queue { threads: 0, idle: 0, taken: None, requests: VecDeque::new() };
         Self { name, queue: Mutex::new(queue), filled: Condvar::new() }
     }
 
     fn push(&'static self, request: Request) -> bool {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if !queue.started {
+        let is_stuck = queue.idle == 0 && queue.taken.is_none_or(|at| at.elapsed() > STUCK);
+        if queue.threads == 0 || (is_stuck && queue.threads < THREADS_MAX) {
             let thread = thread::Builder::new().name(self.name.to_owned());
             if let Err(e) = thread.spawn(move || self.work()) {
                 tracing::error!(error = %e, "cannot start the helper thread");
-                return false;
+                // Those that are there will come to it.
+                if queue.threads == 0 {
+                    return false;
+                }
+            } else {
+                queue.threads += 1;
+                queue.taken = Some(Instant::now());
             }
-            queue.started = true;
         }
         if queue.requests.len() >= JOBS_MAX {
             return false;
@@ -107,8 +124,11 @@ impl Lane {
                 if let Some(request) = queue.requests.pop_front() {
                     break request;
                 }
+                queue.idle += 1;
                 queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.idle -= 1;
             };
+            queue.taken = Some(Instant::now());
             drop(queue);
             let Request { shared, token, generation, job } = request;
             shared.push_job(JobDone { token, generation, result: perform(job) });

@@ -24,6 +24,7 @@ final class Scenarios {
         scenarios.put("kafka-producer-perf-test", Scenarios::producerPerfTest);
         scenarios.put("kafka-delete-records", Scenarios::deleteRecords);
         scenarios.put("kafka-log-dirs", Scenarios::logDirs);
+        scenarios.put("kafka-reassign-partitions", Scenarios::reassign);
         scenarios.put("kafka-cluster", Scenarios::cluster);
         scenarios.put("kafka-storage", Scenarios::storage);
         scenarios.put("kafka-console-producer", Scenarios::consoleProducer);
@@ -204,6 +205,63 @@ final class Scenarios {
         equal("partitions", List.copyOf(IntStream.range(0, 4).mapToObj(p -> topic + "-" + p).toList()),
                 List.copyOf(sizes.keySet()));
         that("sizes: " + sizes, sizes.values().stream().mapToLong(Long::longValue).sum() > 100);
+    }
+
+    /** Moves partitions to other brokers and directories, as far as there are others. */
+    private static void reassign(Cluster cluster) throws Exception {
+        String topic = cluster.newTopic(2);
+        cluster.produceLines(topic, 100);
+        String json = cluster.run("LogDirsCommand", "--describe").well().lines().stream()
+                .filter(line -> line.startsWith("{"))
+                .findFirst()
+                .orElseThrow(() -> new AssertionError("no JSON"));
+        var brokers = new ObjectMapper().readTree(json).get("brokers");
+        var last = brokers.get(brokers.size() - 1);
+        int broker = last.get("broker").asInt();
+        var dirs = last.get("logDirs");
+        Path file = Files.createTempFile("reassign", ".json");
+        Path topics = Files.createTempFile("topics", ".json");
+        try {
+            Files.writeString(topics, "{\"version\":1,\"topics\":[{\"topic\":\"" + topic + "\"}]}");
+            String proposed = reassignPartitions(cluster, "--generate", "--topics-to-move-json-file", topics.toString(),
+                    "--broker-list", "" + broker).well().out();
+            contains("generate", proposed, "Proposed partition reassignment configuration");
+            var parts = new java.util.ArrayList<String>();
+            for (int partition = 0; partition < 2; partition++) {
+                String dir = dirs.get(partition % dirs.size()).get("logDir").asText();
+                parts.add(String.format("{\"topic\":\"%s\",\"partition\":%d,\"replicas\":[%d],\"log_dirs\":[\"%s\"]}",
+                        topic, partition, broker, dir));
+            }
+            Files.writeString(file, "{\"version\":1,\"partitions\":[" + String.join(",", parts) + "]}");
+            String[] verify = {"--verify", "--reassignment-json-file", file.toString()};
+            String started = reassignPartitions(cluster, "--execute", "--reassignment-json-file", file.toString(),
+                    "--throttle", "100000000", "--replica-alter-log-dirs-throttle", "100000000").well().out();
+            contains("execute", started, "Successfully started partition reassignments for " + topic + "-0," + topic + "-1");
+            await("both moves", () -> {
+                String out = reassignPartitions(cluster, verify).well().out();
+                return out.contains("Reassignment of partition " + topic + "-0 is completed")
+                        && out.contains("Reassignment of partition " + topic + "-1 is completed")
+                        && out.contains("Reassignment of replica " + topic + "-0-" + broker + " completed successfully")
+                        && out.contains("Reassignment of replica " + topic + "-1-" + broker + " completed successfully");
+            });
+            contains("list", reassignPartitions(cluster, "--list").well().out(), "No partition reassignments found.");
+            that("the leader is the new broker", Pattern.compile("Partition: 0\\s+Leader: " + broker + "\\s")
+                    .matcher(describe(cluster, topic)).find());
+            long records = cluster.offsets(topic).stream()
+                    .mapToLong(line -> Long.parseLong(line.substring(line.lastIndexOf(':') + 1))).sum();
+            equal("records", 100L, records);
+            Files.writeString(file, "{\"version\":1,\"partitions\":[{\"topic\":\"" + topic
+                    + "\",\"partition\":0,\"replicas\":[424242]}]}");
+            var unknown = reassignPartitions(cluster, "--execute", "--reassignment-json-file", file.toString());
+            that("an unknown broker is refused", unknown.code() != 0);
+        } finally {
+            Files.delete(file);
+            Files.delete(topics);
+        }
+    }
+
+    private static Tool.Ended reassignPartitions(Cluster cluster, String... arguments) {
+        return cluster.run("reassign.ReassignPartitionsCommand", arguments);
     }
 
     private static void cluster(Cluster cluster) {
