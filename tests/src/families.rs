@@ -63,7 +63,7 @@ pub const SCENARIOS: [&str; 30] = [
 ];
 
 /// What the family `tools` has instead: a scenario for each of Kafka's own tools.
-pub const TOOLS: [&str; 12] = [
+pub const TOOLS: [&str; 13] = [
     "kafka-topics",
     "kafka-configs",
     "kafka-get-offsets",
