@@ -233,7 +233,9 @@ final class DumpLog {
     /** The files of the partition, copied; sorted by name and so by offset. */
     private static List<Path> copyOf(Path partition, Path to) throws IOException {
         try (var files = Files.list(partition)) {
-            for (Path file : files.toList()) {
+            // What is half written goes or takes another name at any moment.
+            var whole = files.filter(file -> !file.toString().matches(".*\\.(tmp|cleaned|swap|deleted)"));
+            for (Path file : whole.toList()) {
                 Files.copy(file, to.resolve(file.getFileName()));
             }
         }
