@@ -51,6 +51,9 @@ pub(crate) fn boot(shard: &Rc<Shard>, boot: &Boot) {
         all.collect()
     };
     open_all(shard, everything.into_iter());
+    // The rest are other shards' partitions: once one of those comes here, or another topic of its
+    // name, what was found at the start says nothing any more.
+    shard.found.borrow_mut().clear();
     recovery::watch(shard);
 }
 

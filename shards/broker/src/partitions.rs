@@ -407,6 +407,8 @@ impl LocalPartitions {
     /// whether everything was closed cleanly.
     pub async fn close_all(&self) -> (Vec<CheckpointEntry>, bool) {
         let (mut entries, mut clean) = self.give_up_opening().await;
+        // One that could not be opened was not recovered either.
+        clean &= self.counts().offline == 0;
         let closing: Vec<_> = self.online();
         self.slots.borrow_mut().clear();
         self.sorted.replace(None);
@@ -568,8 +570,9 @@ async fn open(shard: &Rc<Shard>, opening: &Opening) -> Result<Partition, String>
     };
     let dir: PathBuf = data_dir.join(assignment.dir_name());
     let config = shard.topic_config(&assignment.topic);
+    // Of a folder that nobody vouches for, what lies behind its checkpoint is looked at.
     let new = OpenHint {
-        clean: true,
+        clean: false,
         leader_epoch: assignment.leader_epoch,
         topic_id: Some(assignment.topic_id),
         ..OpenHint::default()

@@ -280,6 +280,37 @@ fn a_topic_can_be_deleted_while_it_moves() {
     }
 }
 
+/// Something has the partition's name where it should go: it stays where it is, with all it holds.
+async fn move_into_an_occupied_place() {
+    let mut client = start(1).await.remove(0);
+    assert_eq!(client.create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+    let bytes = batch(&[b"v"], reactor::wall_clock_ms());
+    assert_eq!(client.produce(TOPIC, 0, &bytes).await.unwrap(), (0, 0));
+    let (from, _) = place(&mut client).await;
+    let to = DIRS.into_iter().find(|dir| Some(*dir) != from.as_deref()).unwrap();
+    let other = Path::new(to).join(format!("{TOPIC}-0"));
+    reactor::fs::create_dir_all(&other).await.unwrap();
+    reactor::fs::write_atomic(&other.join("of-another"), b"x".to_vec()).await.unwrap();
+    assert_eq!(alter(&mut client, to, 0).await, 0);
+    let begin = reactor::now();
+    while place(&mut client).await.1.is_some() {
+        assert!(reactor::now() - begin < Duration::from_secs(60));
+        reactor::sleep(Duration::from_millis(10)).await;
+    }
+    while reactor::now() - begin < Duration::from_secs(20) {
+        reactor::sleep(Duration::from_secs(1)).await;
+        assert_eq!(place(&mut client).await, (from.clone(), None));
+    }
+    assert_eq!(client.produce(TOPIC, 0, &bytes).await.unwrap(), (0, 1));
+    assert_eq!(everything(&mut client).await.len(), 2);
+}
+
+#[test]
+fn a_move_into_an_occupied_place_is_given_up() {
+    let outcome = World::new(6).run(move_into_an_occupied_place);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
 async fn reassign(client: &mut Client, replicas: Option<Vec<i32>>) -> i16 {
     let partition =
         ReassignablePartition { partition_index: 0, replicas: replicas.map(Into::into) };

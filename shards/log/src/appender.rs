@@ -62,6 +62,10 @@ async fn perform(core: &Rc<Core>, job: Job) -> Result<(), StorageError> {
         };
         (segment.tail.write_bufs(job.from, job.to), state.durability())
     };
+    // The topic may have begun to ask for syncs after the file was made.
+    if matches!(durability, Durability::Synced) && core.state.borrow().has_unsynced_names() {
+        files::sync_names(core).await?;
+    }
     file.write_at(bufs, u64::from(job.from), durability)
         .await
         .map_err(|error| core.storage_error("writing a segment", error))?;
@@ -126,6 +130,9 @@ pub(crate) async fn sync(core: &Rc<Core>) -> Result<(), StorageError> {
             segment.synced = segment.synced.max(written);
         }
     }
+    if core.state.borrow().has_unsynced_names() {
+        files::sync_names(core).await?;
+    }
     let mut state = core.state.borrow_mut();
     state.synced_end = state.synced_end.max(end);
     Ok(())
@@ -175,6 +182,11 @@ async fn flush_after(core: Rc<Core>, delay: Duration) {
 impl State {
     pub(crate) fn is_online(&self) -> bool {
         matches!(self.phase, LogState::Online)
+    }
+
+    /// A power cut may still take the file that is written, or the folder.
+    fn has_unsynced_names(&self) -> bool {
+        self.names_unsynced || self.dir_name_unsynced
     }
 
     fn next_job(&self) -> Option<Job> {

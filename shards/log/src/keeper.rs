@@ -130,6 +130,10 @@ async fn note_recovery_point(core: &Rc<Core>, to: i64, checkpoint: Option<Checkp
         if to < state.recovery_point || to <= state.checkpointed {
             return;
         }
+        // Another sync failed meanwhile, and ours may have passed over what that one lost.
+        if !state.is_online() {
+            return;
+        }
         state.recovery_point = to;
     }
     let Some(checkpoint) = checkpoint else { return };

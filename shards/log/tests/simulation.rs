@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use common::*;
 use log::{AppendError, Log, LogConfig, LogState, OpenHint, Preallocate, Promise, SharedOptions};
-use reactor::fs;
 use reactor::sim::{Crash, Delay, Outcome, World, with_faults};
+use reactor::{File, OpenOptions, fs};
 
 const DIR: &str = "/data/sim-0";
 const PRODUCERS: i64 = 3;
@@ -640,8 +640,85 @@ fn a_folder_from_an_earlier_life_survives_a_power_cut() {
 }
 
 async fn open_in_data() -> Log {
+    open_as(LogConfig { flush_messages: 1, ..LogConfig::default() }).await
+}
+
+/// A topic that begins to ask for syncs when its file is there already: the names of the file and of
+/// its folder must be synced as well before that counts.
+#[test]
+fn a_topic_that_asks_for_syncs_later_keeps_what_they_cover() {
+    for seed in 0..40 {
+        let every = 1 + seed % 2;
+        let mut world = World::new(seed);
+        world.crash_after(60, Crash::Power);
+        let covered = Rc::new(RefCell::new(0));
+        let count = Rc::clone(&covered);
+        let produced = world.run(move || async move {
+            let log = open_as(LogConfig::default()).await;
+            let mut next = 0;
+            for n in 0.. {
+                if n == 1 {
+                    log.reconfigure(LogConfig { flush_messages: every, ..LogConfig::default() });
+                }
+                let appended = append(&log, &batch(&[value(n, 100)], NOW_MS)).await;
+                log.acknowledged(appended.last_offset + 1).await.unwrap();
+                next += 1;
+                if n > 0 {
+                    *count.borrow_mut() = next - usize::from(every == 2);
+                }
+            }
+        });
+        assert!(matches!(produced, Outcome::Crashed(Crash::Power)), "{produced:?}");
+        let there = world
+            .run(|| async { read_all(&open_as(LogConfig::default()).await, 5_000).await.len() });
+        let (there, covered) = (there.finished().unwrap(), *covered.borrow());
+        assert!(covered > 0, "seed {seed}: the crash came too early");
+        assert!(there >= covered, "seed {seed}: {there} of {covered} records");
+    }
+}
+
+/// Something cut the file below the checkpoint. When the log has grown past it again, the position
+/// in it is in the middle of another batch.
+#[test]
+fn a_checkpoint_that_the_log_fell_short_of_is_not_trusted_later() {
+    let mut world = World::new(1);
+    let cut = world.run(|| async {
+        let log = open_as(LogConfig::default()).await;
+        let mut half = 0;
+        for n in 0..20 {
+            if n == 10 {
+                half = log.size_bytes();
+            }
+            let appended = append(&log, &batch(&[value(n, 100)], NOW_MS)).await;
+            log.acknowledged(appended.last_offset + 1).await.unwrap();
+        }
+        log.close().await.unwrap();
+        let path = Path::new(DIR).join("00000000000000000000.log");
+        let file = File::open(&path, OpenOptions::for_writing()).await.unwrap();
+        file.set_len(half).await.unwrap();
+        file.close().await.unwrap();
+    });
+    assert!(matches!(cut, Outcome::Finished(())), "{cut:?}");
+    let grown = world.run(|| async {
+        let log = open_as(LogConfig::default()).await;
+        assert_eq!(log.log_end_offset(), 10);
+        for n in 10..40 {
+            let appended = append(&log, &batch(&[value(n, 137)], NOW_MS)).await;
+            log.acknowledged(appended.last_offset + 1).await.unwrap();
+        }
+    });
+    assert!(matches!(grown, Outcome::Finished(())), "{grown:?}");
+    let there = world.run(|| async { read_all(&open_as(LogConfig::default()).await, 5_000).await });
+    let there = there.finished().unwrap();
+    assert_eq!(there.len(), 40);
+    let sent = |n: u64| value(n, if n < 10 { 100 } else { 137 });
+    assert!(
+        there.iter().zip(0..).all(|((offset, read), n)| *offset == n as i64 && *read == sent(n))
+    );
+}
+
+async fn open_as(config: LogConfig) -> Log {
     fs::create_dir_all(Path::new("/data")).await.unwrap();
     fs::sync_dir(Path::new("/")).await.unwrap();
-    let config = LogConfig { flush_messages: 1, ..LogConfig::default() };
     open(&shared(256 << 10), PathBuf::from(DIR), config).await.0
 }

@@ -6,7 +6,7 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use log::checkpoints::RECOVERY_POINTS;
+use log::checkpoints::{CLEANER_POINTS, RECOVERY_POINTS};
 use log::inspect::OWN_CHECKPOINT;
 use reactor::{AlignedBuf, Durability, File, OpenOptions, WriteBuf, fs};
 
@@ -19,8 +19,9 @@ use crate::process::import_journal::{Entry, STAGING};
 const COPY_BYTES: usize = 1 << 20;
 /// Space that an import leaves free on a disk.
 const SPARE_BYTES: u64 = 64 << 20;
-/// What an opening would remove, and what says where another broker stood.
-const LEFT_OUT: [&str; 3] = [".deleted", ".cleaned", ".tmp"];
+/// What an opening would remove. Of what compaction had in the making a `.cleaned` file is wanted: it
+/// tells that the `.swap` files beside it do not count.
+const LEFT_OUT: [&str; 2] = [".deleted", ".tmp"];
 
 /// Where each partition comes from and goes to. Moves within a file system are renames.
 pub(super) async fn entries(
@@ -124,7 +125,7 @@ pub(super) async fn stage(entry: &Entry) -> Result<()> {
         }
     }
     // Where another broker stood says nothing of the files as they are now.
-    for stale in [OWN_CHECKPOINT, RECOVERY_POINTS] {
+    for stale in [OWN_CHECKPOINT, RECOVERY_POINTS, CLEANER_POINTS] {
         let path = entry.staged.join(stale);
         match fs::remove_file(&path).await {
             Err(error) if error.kind() != ErrorKind::NotFound => {

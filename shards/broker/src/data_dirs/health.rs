@@ -298,4 +298,6 @@ fn recover(shard: &Rc<Shard>, number: usize, id: Uuid, found: &disk::Found) {
             shard.partitions.open_again(shard, assignment);
         }
     }
+    // Who opens one of them later looks at its own files.
+    shard.found.borrow_mut().clear();
 }

@@ -190,12 +190,21 @@ async fn relocate(
         return give_up(&future, "the partition was taken out of service").await;
     };
     // From here on nobody writes or reads; however this ends, the partition is resumed.
-    let decided = decide(shard, moving, partition, relocation, &paused.cancel).await;
-    let home = match &decided {
-        Decided::Moved => take_place(shard, partition, (&future, &to.join(&name))).await,
+    let own = to.join(&name);
+    let mut decided = decide(shard, moving, partition, relocation, (&own, &paused.cancel)).await;
+    let mut home = match &decided {
+        Decided::Moved => take_place(shard, partition, (&future, &own)).await,
         Decided::Unknown(_) => None,
         Decided::Stays(_) => Some(partition.dir_number),
     };
+    if home.is_none() && matches!(decided, Decided::Moved) {
+        // Where it is recorded is nothing now, and must not be begun anew: back to the old copy.
+        let back = assign(shard, partition, partition.dir_number, &paused.cancel).await;
+        if matches!(back, Decided::Moved) {
+            home = Some(partition.dir_number);
+            decided = Decided::Stays("the copy could not take its place".to_owned());
+        }
+    }
     if home == Some(moving.target) {
         shard.moves.end((partition.topic_id, partition.index), moving);
     }
@@ -226,11 +235,15 @@ async fn decide(
     moving: &Rc<Move>,
     partition: &Rc<Partition>,
     relocation: Relocation,
-    cancel: &Cancel,
+    (own, cancel): (&Path, &Cancel),
 ) -> Decided {
     let finishing = async {
         partition.log.clone().close().await.map_err(|error| error.to_string())?;
-        relocation.finish().await.map_err(|error| error.to_string())
+        relocation.finish().await.map_err(|error| error.to_string())?;
+        match fs::exists(own).await.map_err(|error| error.to_string())? {
+            true => Err(format!("{} is in the way; move it away", own.display())),
+            false => Ok(()),
+        }
     };
     let failed = race(shard.dirs.failed(partition.dir_number), shard.dirs.failed(moving.target));
     match race(finishing, failed).await {
@@ -238,12 +251,22 @@ async fn decide(
         Either::Left(Err(reason)) => return Decided::Stays(reason),
         Either::Right(_) => return Decided::Stays("a directory has failed".to_owned()),
     }
+    assign(shard, partition, moving.target, cancel).await
+}
+
+/// Has it recorded that the partition is in a directory.
+async fn assign(
+    shard: &Rc<Shard>,
+    partition: &Rc<Partition>,
+    target: usize,
+    cancel: &Cancel,
+) -> Decided {
     let epoch = {
         let image = shard.image();
         let topic = image.topic_by_id(partition.topic_id);
         topic.and_then(|topic| topic.partition(partition.index)).map(|state| state.partition_epoch)
     };
-    let (Some(directory), Some(partition_epoch)) = (shard.dirs.id(moving.target), epoch) else {
+    let (Some(directory), Some(partition_epoch)) = (shard.dirs.id(target), epoch) else {
         return Decided::Stays("the partition or the directory is gone".to_owned());
     };
     if cancel.is_cancelled() {

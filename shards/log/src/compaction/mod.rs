@@ -17,7 +17,7 @@
 //! The active segment, undecided transactions and what is younger than `min.compaction.lag.ms`
 //! stay as they are. Appends, reads, seals and flushes go on meanwhile; only the swap of a finished
 //! group keeps other upkeep waiting. A pass that fails leaves the log as it was: nothing here takes
-//! a log offline but a failed rename in the middle of a swap.
+//! a log offline but a failed rename or sync in the middle of a swap.
 
 mod batches;
 mod clean;

@@ -37,7 +37,8 @@ use crate::core::{Core, State};
 use crate::error::LogError;
 use crate::files::remove_if_there;
 use crate::names::{
-    CLEANED_SUFFIX, FileKind, Found, SWAP_SUFFIX, classify, deleted_path, file_path, with_suffix,
+    CLEANED_SUFFIX, FileKind, Found, SWAP_SUFFIX, classify, deleted_path, file_name, file_path,
+    with_suffix,
 };
 use crate::retention;
 use crate::scan::{Found as Scanned, Scanner};
@@ -78,12 +79,16 @@ async fn replace_held(core: &Rc<Core>, old: &[i64], made: Made) -> Result<(), Lo
     let saved = fs::write_atomic(&dir.join(RECOVERY_POINTS), encode_own_offset(&dir, point)).await;
     saved.map_err(failed)?;
     forget_checkpoint(core, &dir, old).await.map_err(failed)?;
-    decide(&dir, made.base).await.map_err(failed)?;
+    prepare(&dir, made.base).await.map_err(failed)?;
     let alone = core.swapping.acquire(1).await;
-    let renamed = complete(&dir, made.base, old).await;
-    let renamed = match renamed {
+    let renamed = async {
+        decide(&dir, made.base).await?;
+        complete(&dir, made.base, old).await
+    };
+    let renamed = match renamed.await {
         Ok(renamed) => renamed,
-        // Decided and not done: the next opening finishes it.
+        // Maybe decided, and not done: the next opening finishes it. To go on with the old segments
+        // and replace others before that would make it finish over newer ones.
         Err(error) => {
             let error = core.storage_error("putting a segment in its place", error);
             core.poison(error.clone());
@@ -143,13 +148,16 @@ fn named(dir: &Path, kind: FileKind, base: i64, suffix: &str) -> PathBuf {
     with_suffix(&file_path(dir, kind, base), suffix)
 }
 
-/// Up to the rename that decides.
-async fn decide(dir: &Path, base: i64) -> io::Result<()> {
+/// Up to the rename that decides. A failure leaves what is undone at the next opening.
+async fn prepare(dir: &Path, base: i64) -> io::Result<()> {
     for kind in BESIDE {
         let from = named(dir, kind, base, CLEANED_SUFFIX);
         rename_if_there(&from, &named(dir, kind, base, SWAP_SUFFIX)).await?;
     }
-    fs::sync_dir(dir).await?;
+    fs::sync_dir(dir).await
+}
+
+async fn decide(dir: &Path, base: i64) -> io::Result<()> {
     let from = named(dir, FileKind::Log, base, CLEANED_SUFFIX);
     fs::rename(&from, &named(dir, FileKind::Log, base, SWAP_SUFFIX)).await?;
     fs::sync_dir(dir).await
@@ -201,7 +209,12 @@ pub(crate) async fn finish(dir: &Path) -> io::Result<usize> {
         known.collect()
     };
     let (cleaned, swapped) = (of(CLEANED_SUFFIX), of(SWAP_SUFFIX));
-    let undecided = |base: i64| cleaned.iter().any(|(_, other)| *other == base);
+    let has_log = |base: i64| names.contains(&file_name(FileKind::Log, base));
+    // Of several segments that Kafka makes of one, it renames the first one last.
+    let undecided = |base: i64| {
+        let made = |other: i64| other == base || (other < base && !has_log(base));
+        cleaned.iter().any(|(_, other)| made(*other))
+    };
     let mut finished = 0;
     for (kind, base) in swapped.iter().copied() {
         if undecided(base) {

@@ -114,6 +114,8 @@ impl Opening {
         };
         let (segments, log_start) = self.start_at(segments, log_start, &inventory).await?;
         let mut state = State::new(self.config.clone(), segments);
+        let known = self.drop_unreached(checkpoint, &state).await?;
+        let known = known.as_ref();
         // Opened again by whoever needs it: ten thousand idle logs hold no file.
         if let Some(active) = state.segments.back_mut() {
             active.file = None;

@@ -7,6 +7,8 @@ use reactor::fs;
 use super::Opening;
 use super::inventory::{Inventory, OnDisk};
 use super::walk::Ending;
+use crate::checkpoint::{self, Checkpoint};
+use crate::core::State;
 use crate::error::LogError;
 use crate::files::remove_if_there;
 use crate::indexes;
@@ -97,6 +99,28 @@ impl Opening {
             synced.map_err(|error| self.fail("syncing the folder of a partition", error))?;
         }
         Ok(())
+    }
+
+    /// Removes a checkpoint that claims more than the log still holds: once the log has grown past
+    /// its position again, the next opening would begin to read in the middle of another batch.
+    pub(super) async fn drop_unreached(
+        &self,
+        checkpoint: Option<Checkpoint>,
+        state: &State,
+    ) -> Result<Option<Checkpoint>, LogError> {
+        let Some(known) = checkpoint else { return Ok(None) };
+        let is_short = |s: &Segment| s.size < known.end.position;
+        if known.recovery_point <= state.log_end()
+            && !state.segment(known.end.base).is_some_and(is_short)
+        {
+            return Ok(Some(known));
+        }
+        let removed = async {
+            remove_if_there(&self.dir.join(checkpoint::FILE)).await?;
+            fs::sync_dir(&self.dir).await
+        };
+        removed.await.map_err(|error| self.fail("removing a checkpoint", error))?;
+        Ok(None)
     }
 
     /// Applies the start of the log; makes a first segment where there is none.
