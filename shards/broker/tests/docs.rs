@@ -35,7 +35,9 @@ fn note(name: &str) -> &'static str {
         "Fetch" => "Incremental sessions; no follower fetching yet.",
         "FindCoordinator" => "Names the shard node of a key; group APIs come with consumer groups.",
         "InitProducerId" => "Without a transactional id.",
-        "ListPartitionReassignments" => "Nothing ever moves on a single broker: an empty list.",
+        "ListPartitionReassignments" => {
+            "Those between cores; a move takes milliseconds, so mostly an empty list."
+        }
         "ListOffsets" => "Nothing is tiered: -5 and -6 find no offset.",
         _ => "",
     }

@@ -146,30 +146,7 @@ pub(super) async fn text_file(path: &Path, name: &str, output: &mut Output) -> R
             }
             Err(problem) => output.line(&damage(problem)).await?,
         },
-        OWN_CHECKPOINT => {
-            let line = match describe_checkpoint(&bytes) {
-                Ok(own) => {
-                    let epochs: Vec<String> = own
-                        .epochs
-                        .iter()
-                        .map(|epoch| format!("{} from {}", epoch.epoch, epoch.start_offset))
-                        .collect();
-                    let mut line = Line::new("partition-checkpoint");
-                    line.text("topicId", own.topic_id)
-                        .number("logStartOffset", own.log_start)
-                        .number("recoveryPoint", own.recovery_point)
-                        .number("segment", own.segment)
-                        .number("position", own.position)
-                        .number("newestTimestamp", own.newest_timestamp)
-                        .number("indexEntries", position(own.index_entries as u64))
-                        .number("timeIndexEntries", position(own.time_index_entries as u64))
-                        .text("epochs", epochs.join(", "));
-                    line
-                }
-                Err(problem) => damage(problem),
-            };
-            output.line(&line).await?;
-        }
+        OWN_CHECKPOINT => output.line(&own_checkpoint(&bytes)).await?,
         PARTITION_METADATA => {
             let line = match decode_partition_metadata(&bytes) {
                 Ok(topic_id) => {
@@ -193,6 +170,29 @@ pub(super) async fn text_file(path: &Path, name: &str, output: &mut Output) -> R
         },
     }
     Ok(())
+}
+
+fn own_checkpoint(bytes: &[u8]) -> Line {
+    let own = match describe_checkpoint(bytes) {
+        Ok(own) => own,
+        Err(problem) => return damage(problem),
+    };
+    let epochs: Vec<String> = own
+        .epochs
+        .iter()
+        .map(|epoch| format!("{} from {}", epoch.epoch, epoch.start_offset))
+        .collect();
+    let mut line = Line::new("partition-checkpoint");
+    line.text("topicId", own.topic_id)
+        .number("logStartOffset", own.log_start)
+        .number("recoveryPoint", own.recovery_point)
+        .number("segment", own.segment)
+        .number("position", own.position)
+        .number("newestTimestamp", own.newest_timestamp)
+        .number("indexEntries", position(own.index_entries as u64))
+        .number("timeIndexEntries", position(own.time_index_entries as u64))
+        .text("epochs", epochs.join(", "));
+    line
 }
 
 /// Largest file that is taken for text.

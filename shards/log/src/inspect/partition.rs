@@ -112,14 +112,7 @@ pub async fn verify_partition(
         let text = format!("it is of offset {at}, but the log ends at {end}");
         findings.tell(Severity::Repairable, path, None, text);
     }
-    for (position, entry) in epochs.iter().filter(|(_, entry)| entry.start_offset > end) {
-        let text = format!(
-            "epoch {} starts at {}, but the log ends at {end}",
-            entry.epoch, entry.start_offset
-        );
-        let path = dir.join(LEADER_EPOCHS);
-        findings.tell(Severity::Repairable, &path, Some(*position), text);
-    }
+    check_epochs(dir, &epochs, end, findings);
     let own_file = if own.is_some() { checkpoint::FILE } else { RECOVERY_POINTS };
     for (file, offset) in [(own_file, own_point), (LOG_START_OFFSETS, own_start)] {
         if let Some(offset) = offset.filter(|offset| *offset > end) {
@@ -133,6 +126,18 @@ pub async fn verify_partition(
         }
     }
     Ok(summary)
+}
+
+/// No epoch starts behind the end of the log.
+fn check_epochs(dir: &Path, epochs: &[EpochLine], end: i64, findings: &mut Findings<'_>) {
+    for (position, entry) in epochs.iter().filter(|(_, entry)| entry.start_offset > end) {
+        let text = format!(
+            "epoch {} starts at {}, but the log ends at {end}",
+            entry.epoch, entry.start_offset
+        );
+        let path = dir.join(LEADER_EPOCHS);
+        findings.tell(Severity::Repairable, &path, Some(*position), text);
+    }
 }
 
 async fn list(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Listed> {
