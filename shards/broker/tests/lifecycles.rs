@@ -236,3 +236,67 @@ fn a_topic_is_deleted_while_its_partitions_are_recovering() {
         assert_eq!(found.finished(), Some(expected), "seed {seed}");
     }
 }
+
+/// The core that leads the partition, and the offset that a record got there.
+async fn produce_somewhere(clients: &mut [Client]) -> (usize, i64) {
+    for (core, client) in clients.iter_mut().enumerate() {
+        match produce(client, 0, b"v").await {
+            (0, offset) => return (core, offset),
+            (error, _) => assert_eq!(error, wire::ErrorCode::NotLeaderOrFollower.code()),
+        }
+    }
+    panic!("no core leads the partition");
+}
+
+async fn two_cores() -> (Shards, Vec<Client>) {
+    reactor::fs::create_dir_all(Path::new(DATA_DIR)).await.expect("the disk works");
+    let mut shards = start_shards(2, BASE_PORT, DATA_DIR, &[OFTEN]);
+    shards.ready().await;
+    let mut clients = Vec::new();
+    for address in &shards.addresses {
+        clients.push(Client::connect(*address).await.expect("connect"));
+    }
+    (shards, clients)
+}
+
+/// After a clean shutdown the checkpoints are believed, by every core. The topic that they tell of goes,
+/// and another one of its name comes to the other core.
+#[test]
+fn a_topic_made_again_on_another_core_begins_at_its_beginning() {
+    let mut world = World::new(19);
+    world.terminate_after(Duration::from_secs(10));
+    let ran = world.run(|| async {
+        let (shards, mut clients) = two_cores().await;
+        assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.expect("create"), 0);
+        let (core, _) = produce_somewhere(&mut clients).await;
+        for _ in 1..20 {
+            assert_eq!(produce(&mut clients[core], 0, b"old").await.0, 0);
+        }
+        delete_records(&mut clients[core], 15).await;
+        for task in shards.tasks {
+            task.await.expect("a clean end");
+        }
+        core
+    });
+    let old_core = ran.finished().expect("the first run ends by itself");
+    assert!(world.disk().read(&Path::new(DATA_DIR).join(".kafka_cleanshutdown")).is_some());
+    world.terminate_after(Duration::from_secs(3600));
+    let ran = world.run(move || async move {
+        let (_shards, mut clients) = two_cores().await;
+        for attempt in 0..20 {
+            delete_topic(&mut clients[0]).await;
+            // Takes the place of the one that went.
+            let filler = format!("filler-{attempt}");
+            for name in [filler.as_str(), TOPIC] {
+                assert_eq!(clients[0].create_topic(name, 1, &[]).await.expect("create"), 0);
+            }
+            let (core, offset) = produce_somewhere(&mut clients).await;
+            assert_eq!(offset, 0, "attempt {attempt} on core {core}");
+            if core != old_core {
+                return;
+            }
+        }
+        panic!("it always came to the same core");
+    });
+    ran.finished().expect("the second run ends by itself");
+}
