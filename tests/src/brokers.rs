@@ -54,6 +54,8 @@ pub struct BrokerOptions {
     pub target: Target,
     /// Shards of Corelane. Apache Kafka has one node whatever this says.
     pub shards: u16,
+    /// How many data directories it has.
+    pub data_dirs: u16,
     /// Broker settings under Kafka's own names, on top of the defaults.
     pub settings: Vec<(String, String)>,
     /// Corelane's other `serve` flags, as they are. Apache Kafka ignores them.
@@ -69,6 +71,7 @@ impl BrokerOptions {
         Self {
             target,
             shards: 4,
+            data_dirs: 1,
             settings: Vec::new(),
             flags: Vec::new(),
             binary: None,
@@ -128,9 +131,16 @@ impl Broker {
         self.address().to_string()
     }
 
-    /// The directory that holds the `<topic>-<partition>` folders.
+    /// The directory that holds the `<topic>-<partition>` folders; the first, where there are more.
     pub fn data_dir(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    /// All of its data directories.
+    pub fn data_dirs(&self) -> Vec<PathBuf> {
+        let further = 2..=self.options.data_dirs;
+        let further = further.map(|number| self.folder.path().join(format!("data-{number}")));
+        std::iter::once(self.data_dir()).chain(further).collect()
     }
 
     pub fn log_file(&self) -> PathBuf {
@@ -210,7 +220,10 @@ impl Broker {
             None => corelane_binary()?,
         };
         let mut command = Command::new(binary);
-        command.arg("serve").arg("--data-dir").arg(self.data_dir());
+        command.arg("serve");
+        for dir in self.data_dirs() {
+            command.arg("--data-dir").arg(dir);
+        }
         command.args(["--listen", &self.bootstrap()]);
         command.args(["--shards", &self.options.shards.to_string()]);
         // An older binary may not know the flag.
@@ -243,7 +256,7 @@ impl Broker {
 
     fn launch_kafka(&mut self) -> Result<Instant> {
         let folder = self.folder.path();
-        let mut command = kafka::prepare(folder, &self.data_dir(), self.port, &self.options)?;
+        let mut command = kafka::prepare(folder, &self.data_dirs(), self.port, &self.options)?;
         let log = self.open_log()?;
         let errors = log.try_clone().map_err(Error::io("share broker.log"))?;
         self.spawn(command.stdout(log).stderr(errors))

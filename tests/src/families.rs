@@ -29,7 +29,7 @@ pub const FAMILIES: [&str; 9] = [
     "tools",
 ];
 
-pub const SCENARIOS: [&str; 30] = [
+pub const SCENARIOS: [&str; 35] = [
     "create-topic",
     "produce-sync",
     "produce-async",
@@ -60,10 +60,15 @@ pub const SCENARIOS: [&str; 30] = [
     "retention-size",
     "retention-time",
     "delete-records",
+    "offsets-for-times",
+    "times-in-batches",
+    "times-log-append",
+    "times-and-delete-records",
+    "move-between-dirs",
 ];
 
 /// What the family `tools` has instead: a scenario for each of Kafka's own tools.
-pub const TOOLS: [&str; 13] = [
+pub const TOOLS: [&str; 14] = [
     "kafka-topics",
     "kafka-configs",
     "kafka-get-offsets",
@@ -71,6 +76,7 @@ pub const TOOLS: [&str; 13] = [
     "kafka-delete-records",
     "kafka-log-dirs",
     "kafka-reassign-partitions",
+    "kafka-reassign-log-dirs",
     "kafka-cluster",
     "kafka-storage",
     "kafka-console-producer",
@@ -138,9 +144,9 @@ impl Family {
         expected: &[String],
         mut report: impl FnMut(Outcome),
     ) -> Result<()> {
-        let (bootstrap, data_dir) = broker;
+        let (bootstrap, data_dirs) = broker;
         let mut command = Command::new(&self.script);
-        command.args(["--bootstrap", bootstrap, "--data-dir", data_dir]);
+        command.args(["--bootstrap", bootstrap, "--data-dir", data_dirs]);
         if let Some(scenario) = only {
             command.args(["--only", scenario]);
         }
@@ -217,8 +223,8 @@ mod tests {
     #[test]
     fn the_readme_lists_the_same_scenarios_and_families() {
         let text = std::fs::read_to_string(root().join("tests/clients/README.md")).unwrap();
-        let listed = [first_cells(&text, "## Scenarios"), first_cells(&text, "## Deleting")];
-        assert_eq!(listed.concat(), SCENARIOS);
+        let headings = ["## Scenarios", "## Deleting", "## Offsets by timestamp", "## Directories"];
+        assert_eq!(headings.map(|heading| first_cells(&text, heading)).concat(), SCENARIOS);
         assert_eq!(first_cells(&text, "## Tools"), TOOLS);
         assert_eq!(first_cells(&text, "## Families"), FAMILIES);
     }

@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::brokers::BrokerOptions;
@@ -36,13 +36,18 @@ fn java_with<S: AsRef<OsStr>>(options: impl IntoIterator<Item = S>, class_path: 
     command
 }
 
-/// Writes `server.properties`, formats `logs` unless it is formatted, and gives the start command.
-pub(crate) fn prepare(folder: &Path, logs: &Path, port: u16, o: &BrokerOptions) -> Result<Command> {
+/// Writes `server.properties`, formats `logs` unless they are formatted, and gives the start command.
+pub(crate) fn prepare(
+    folder: &Path,
+    logs: &[PathBuf],
+    port: u16,
+    o: &BrokerOptions,
+) -> Result<Command> {
     let class_path = class_path()?;
     let file = folder.join("server.properties");
     std::fs::write(&file, properties(logs, port, &o.settings))
         .map_err(Error::io(format!("write {}", file.display())))?;
-    if !logs.join("meta.properties").exists() {
+    if !logs.iter().all(|dir| dir.join("meta.properties").exists()) {
         run_quietly(
             java(&class_path)
                 .args(["kafka.tools.StorageTool", "format", "--standalone"])
@@ -58,7 +63,8 @@ pub(crate) fn prepare(folder: &Path, logs: &Path, port: u16, o: &BrokerOptions) 
     Ok(command)
 }
 
-fn properties(logs: &Path, port: u16, settings: &[(String, String)]) -> String {
+fn properties(logs: &[PathBuf], port: u16, settings: &[(String, String)]) -> String {
+    let logs: Vec<String> = logs.iter().map(|dir| dir.display().to_string()).collect();
     let controller = port + 1;
     let mut text = format!(
         "process.roles=broker,controller\n\
@@ -75,7 +81,7 @@ fn properties(logs: &Path, port: u16, settings: &[(String, String)]) -> String {
          share.coordinator.state.topic.replication.factor=1\n\
          share.coordinator.state.topic.min.isr=1\n\
          group.initial.rebalance.delay.ms=0\n",
-        logs.display()
+        logs.join(",")
     );
     for (key, value) in settings {
         // Writing to a String cannot fail.
@@ -91,9 +97,9 @@ mod tests {
     #[test]
     fn later_settings_come_last_so_they_win() {
         let settings = [("node.id".to_owned(), "7".to_owned())];
-        let text = properties(Path::new("/logs"), 20_000, &settings);
+        let text = properties(&["/logs".into(), "/more".into()], 20_000, &settings);
         assert!(text.contains("CONTROLLER://127.0.0.1:20001"));
-        assert!(text.contains("log.dirs=/logs\n"));
+        assert!(text.contains("log.dirs=/logs,/more\n"));
         assert!(text.ends_with("node.id=7\n"));
     }
 }

@@ -160,7 +160,8 @@ impl Log {
         timestamps::first_at_or_after(&self.0, timestamp, upper).await
     }
 
-    /// The first record with the largest timestamp of the log, if it lies below `upper`.
+    /// The first record with the largest timestamp of the log, if it lies below `upper`. It may lie
+    /// before the start of the log, if its segment has not gone yet.
     pub async fn offset_of_max_timestamp(&self, upper: i64) -> Result<Option<OffsetAt>, LogError> {
         timestamps::of_newest(&self.0, upper).await
     }

@@ -91,8 +91,32 @@ impl Core {
         max_bytes: usize,
         whole_first_batch: bool,
     ) -> Result<ReadPlan, ReadError> {
+        let start = self.state.borrow().log_start;
+        self.plan_read_behind(start, from, upper, max_bytes, whole_first_batch)
+    }
+
+    /// As [`Core::plan_read`], of all that the files have: records that were deleted, too, as long
+    /// as their segment is there.
+    pub(crate) fn plan_read_of_files(
+        &self,
+        from: i64,
+        upper: i64,
+        max_bytes: usize,
+    ) -> Result<ReadPlan, ReadError> {
+        let first = self.state.borrow().segments.front().map_or(i64::MAX, |segment| segment.base);
+        self.plan_read_behind(first, from, upper, max_bytes, true)
+    }
+
+    fn plan_read_behind(
+        &self,
+        start: i64,
+        from: i64,
+        upper: i64,
+        max_bytes: usize,
+        whole_first_batch: bool,
+    ) -> Result<ReadPlan, ReadError> {
         let mut state = self.state.borrow_mut();
-        let (start, end) = (state.log_start, state.log_end());
+        let end = state.log_end();
         if from < start || from > end {
             return Err(ReadError::OutOfRange { offset: from, start, end });
         }

@@ -59,7 +59,8 @@ async fn first_once(
         }
         let start = start_of_search(core, base, timestamp).await?;
         let wanted = |batch: &BatchView<'_>| batch.header().max_timestamp >= timestamp;
-        let found = search(core, start, upper, wanted, |batch, from| {
+        let bounds = Bounds { start, upper, deleted: false };
+        let found = search(core, bounds, wanted, |batch, from| {
             first_record(batch, |offset, time| offset >= from && time >= timestamp)
         });
         if let Some(found) = found.await? {
@@ -93,6 +94,8 @@ async fn start_of_search(core: &Rc<Core>, base: i64, timestamp: i64) -> Result<i
     Ok(base)
 }
 
+/// The first record with the largest timestamp. As in Kafka, one that DeleteRecords has taken away
+/// still counts while its segment is there.
 pub(crate) async fn of_newest(core: &Rc<Core>, upper: i64) -> Result<Option<OffsetAt>, LogError> {
     loop {
         let replaced = core.replaced();
@@ -107,32 +110,50 @@ async fn newest_once(core: &Rc<Core>, upper: i64) -> Result<Option<OffsetAt>, Lo
     let bases: Vec<i64> = core.state.borrow().segments.iter().map(|s| s.base).collect();
     let mut newest: Option<crate::segment::Newest> = None;
     for base in bases {
-        let Some(candidate) = indexes::newest(core, base).await? else { continue };
+        let candidate = match indexes::newest(core, base).await {
+            Ok(Some(candidate)) => candidate,
+            Ok(None) | Err(LogError::Trimmed { .. }) => continue,
+            Err(error) => return Err(error),
+        };
         if newest.is_none_or(|n| candidate.timestamp > n.timestamp) {
             newest = Some(candidate);
         }
     }
     let Some(newest) = newest.filter(|n| n.timestamp != NO_TIMESTAMP) else { return Ok(None) };
     let wanted = |batch: &BatchView<'_>| batch.header().max_timestamp == newest.timestamp;
-    search(core, newest.offset, upper, wanted, |batch, from| {
-        first_record(batch, |offset, time| offset >= from && time == newest.timestamp)
+    search(core, Bounds { start: newest.offset, upper, deleted: true }, wanted, |batch, _| {
+        first_record(batch, |_, time| time == newest.timestamp)
     })
     .await
 }
 
-/// Reads from `start` on until a batch is `wanted` and `record` finds what it looks for in it.
-async fn search(
-    core: &Rc<Core>,
+/// What is searched: from one offset to another, records that were deleted in front of the log's
+/// start but are still in its files among them or not.
+#[derive(Clone, Copy)]
+struct Bounds {
     start: i64,
     upper: i64,
+    deleted: bool,
+}
+
+/// Reads from the first offset on until a batch is `wanted` and `record` finds what it looks for in
+/// it.
+async fn search(
+    core: &Rc<Core>,
+    Bounds { start, upper, deleted }: Bounds,
     wanted: impl Fn(&BatchView<'_>) -> bool,
     record: impl Fn(&BatchView<'_>, i64) -> Option<(i64, i64)>,
 ) -> Result<Option<OffsetAt>, LogError> {
     let mut from = start;
     loop {
         let log_start = core.state.borrow().log_start;
-        from = from.max(log_start);
-        let plan = match core.plan_read(from, upper, SEARCH_READ, true) {
+        let planned = if deleted {
+            core.plan_read_of_files(from, upper, SEARCH_READ)
+        } else {
+            from = from.max(log_start);
+            core.plan_read(from, upper, SEARCH_READ, true)
+        };
+        let plan = match planned {
             Ok(plan) if !plan.is_empty() => plan,
             Ok(_) | Err(ReadError::OutOfRange { .. }) => return Ok(None),
         };

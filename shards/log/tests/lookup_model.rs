@@ -101,8 +101,16 @@ fn look_ups_by_time_find_what_a_list_of_all_records_has() {
             let (log, _) = open_clean(&cache, path, config).await;
             compare(&log, &records, &mut dice, clock).await;
             let start = dice.below(log.log_end_offset() as u64 / 2) as i64;
+            let before = log.offset_of_max_timestamp(i64::MAX).await.unwrap().unwrap();
             log.advance_log_start(start).await.unwrap();
             records.retain(|(offset, _)| *offset >= start);
+            // Kafka names the largest of what the files still have, deleted or not.
+            let found = log.offset_of_max_timestamp(i64::MAX).await.unwrap().unwrap();
+            let left = records.iter().copied().map(|(_, t)| t).max().unwrap();
+            assert!(found.timestamp >= left, "{found:?}, {left} is left");
+            if before.offset >= start {
+                assert_eq!(found, before);
+            }
             let largest = records.iter().map(|(_, t)| *t).max().unwrap();
             records.push((log.log_end_offset(), largest + 1));
             one_more(&log, largest + 1).await;
@@ -153,4 +161,27 @@ fn a_look_up_reads_the_same_little_of_a_small_and_of_a_large_log() {
             log.close().await.unwrap();
         });
     }
+}
+
+#[test]
+fn the_largest_timestamp_is_that_of_the_files_even_where_records_were_deleted() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("topic-0");
+    on_uring(move || async move {
+        let config = LogConfig { segment_bytes: 40_000, ..LogConfig::default() };
+        let (log, _) = open(&shared(64 << 10), path, config).await;
+        for time in [10, 90, 20, 30] {
+            append(&log, &common::batch(&[value(1, 50)], time)).await;
+        }
+        log.acknowledged(log.log_end_offset()).await.unwrap();
+        for start in [1, 2, 4] {
+            log.advance_log_start(start).await.unwrap();
+            let newest = log.offset_of_max_timestamp(i64::MAX).await.unwrap().unwrap();
+            assert_eq!((newest.offset, newest.timestamp), (1, 90), "start {start}");
+            // By time only what is left is found.
+            let found = log.offset_for_timestamp(20, i64::MAX).await.unwrap();
+            assert_eq!(found.map(|f| f.offset), (start < 4).then_some(start));
+        }
+        log.close().await.unwrap();
+    });
 }

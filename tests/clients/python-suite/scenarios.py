@@ -241,6 +241,48 @@ def consume_timestamp(kit):
     equal("timestamp", start + 50_000, records[0].timestamp)
 
 
+def offsets_for_times(kit):
+    now = int(time.time() * 1000)
+    # Times of one batch each: out of order, the same twice, all the same, of the future.
+    batches = [
+        [500, 100, 900],
+        [300],
+        [900, 900, 900, 900],
+        [0, 200],
+        [10_000_000_000, 700, 10_000_000_000],
+        [700],
+    ]
+    for codec_name in ("none", "gzip"):
+        topic = kit.new_topic(message_timestamp_after_max_ms=str(2**63 - 1))
+        for batch in batches:
+            sent = indexed(len(batch))
+            for record, ahead in zip(sent, batch, strict=True):
+                record.timestamp = now + ahead
+            kit.send(topic, sent, codec=codec_name, linger_ms=500)
+        times = [now + ahead for batch in batches for ahead in batch]
+        found_by_time(kit, topic, times)
+    # Here the broker's clock counts, and all of a batch have the same time.
+    topic = kit.new_topic(message_timestamp_type="LogAppendTime")
+    for batch in range(3):
+        sent = indexed(5)
+        for record in sent:
+            record.timestamp = now - 3_600_000 - batch
+        kit.send(topic, sent, codec="gzip", linger_ms=500)
+    times = [record.timestamp for record in kit.read_back(topic, [0], 15)]
+    that(f"the broker's clock: {times}", min(times) > now - 60_000 and times == sorted(times))
+    found_by_time(kit, topic, times)
+
+
+def found_by_time(kit, topic, times):
+    """The records of partition 0 have these times, and each is found by them."""
+    read = kit.read_back(topic, [0], len(times))
+    equal("times", times, [record.timestamp for record in read])
+    consumer = kit.consumer(topic, [0], start=0)
+    for asked in sorted({at + step for at in times for step in (-1, 0)} | {0, max(times) + 1}):
+        first = next((offset for offset, at in enumerate(times) if at >= asked), None)
+        equal(f"offset at {asked} of {times}", first, consumer.offset_at(0, asked))
+
+
 def consume_offset(kit):
     topic = kit.new_topic()
     kit.produce(topic, 100)
@@ -418,6 +460,7 @@ SCENARIOS = {
     "unknown-topic": unknown_topic,
     "admin": admin,
     "compact": compact,
+    "offsets-for-times": offsets_for_times,
 }
 
 

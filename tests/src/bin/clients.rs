@@ -22,7 +22,8 @@ struct Arguments {
     /// Use a broker that already runs, at HOST:PORT, instead of starting one.
     #[arg(long)]
     bootstrap: Option<String>,
-    /// That broker's data directory; without it the scenarios that read files fail.
+    /// That broker's data directories, separated by commas; without them the scenarios that read
+    /// files fail.
     #[arg(long, requires = "bootstrap", default_value = "")]
     data_dir: String,
     /// Families to run, separated by commas [default: all].
@@ -86,6 +87,8 @@ impl<'a> Runner<'a> {
         let broker = match &arguments.bootstrap {
             Some(_) => None,
             None => Some(Broker::start_new(BrokerOptions {
+                // Scenarios move partitions between them.
+                data_dirs: 2,
                 settings: settings.chain(arguments.settings.iter().cloned()).collect(),
                 ..BrokerOptions::new(match arguments.against {
                     Against::Corelane => Target::Corelane,
@@ -150,7 +153,11 @@ impl<'a> Runner<'a> {
 
     fn broker_address(&self) -> (String, String) {
         match &self.broker {
-            Some(broker) => (broker.bootstrap(), broker.data_dir().display().to_string()),
+            Some(broker) => {
+                let dirs = broker.data_dirs();
+                let dirs: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+                (broker.bootstrap(), dirs.join(","))
+            }
             None => (
                 self.arguments.bootstrap.clone().unwrap_or_default(),
                 self.arguments.data_dir.clone(),

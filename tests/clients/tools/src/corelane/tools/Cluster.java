@@ -1,6 +1,8 @@
 package corelane.tools;
 
 import java.io.PrintStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
@@ -13,12 +15,13 @@ final class Cluster {
     static final PrintStream STDERR = System.err;
 
     final String bootstrap;
-    final String dataDir;
+    /** The broker's data directories, separated by commas. */
+    final String dataDirs;
     private final String scenario;
 
-    Cluster(String bootstrap, String dataDir, String scenario) {
+    Cluster(String bootstrap, String dataDirs, String scenario) {
         this.bootstrap = bootstrap;
-        this.dataDir = dataDir;
+        this.dataDirs = dataDirs;
         this.scenario = scenario;
     }
 
@@ -65,6 +68,14 @@ final class Cluster {
         runWith(lines.toString(), "ConsoleProducer", "--topic", topic,
                         "--reader-property", "parse.key=true", "--reader-property", "key.separator=\t")
                 .well();
+    }
+
+    /** The folder of a partition that exists, in one of the data directories. */
+    Path folder(String partition) {
+        that("needs --data-dir", !dataDirs.isEmpty());
+        return Arrays.stream(dataDirs.split(",")).map(dir -> Path.of(dir, partition)).filter(Files::isDirectory)
+                .findFirst()
+                .orElseThrow(() -> new AssertionError("no " + partition + " in " + dataDirs));
     }
 
     static void equal(String what, Object expected, Object actual) {

@@ -46,7 +46,7 @@ final class DumpLog {
     private DumpLog() {}
 
     static void run(Cluster cluster) throws Exception {
-        that("needs --data-dir", !cluster.dataDir.isEmpty());
+        that("needs --data-dir", !cluster.dataDirs.isEmpty());
         // 1 MiB is the smallest segment; a small index interval makes for many index entries.
         String topic = cluster.newTopic(1, "--config", "segment.bytes=1048576", "--config", "index.interval.bytes=512");
         for (String codec : CODECS) {
@@ -60,7 +60,7 @@ final class DumpLog {
 
         Path copy = Files.createTempDirectory("dump-log");
         try {
-            Path partition = Path.of(cluster.dataDir, topic + "-0");
+            Path partition = cluster.folder(topic + "-0");
             awaitClosed(partition);
             check(copyOf(partition, copy), count);
         } finally {
@@ -74,7 +74,7 @@ final class DumpLog {
 
     /** The same over segments that compaction has left. */
     static void runCompacted(Cluster cluster) throws Exception {
-        that("needs --data-dir", !cluster.dataDir.isEmpty());
+        that("needs --data-dir", !cluster.dataDirs.isEmpty());
         String topic = cluster.newTopic(1, "--config", "segment.bytes=1048576", "--config", "index.interval.bytes=512",
                 "--config", "cleanup.policy=compact", "--config", "min.cleanable.dirty.ratio=0.01");
         // The last ones fill a segment by themselves, so that those before are closed.
@@ -86,7 +86,7 @@ final class DumpLog {
         }
         Path copy = Files.createTempDirectory("dump-log");
         try {
-            Path partition = Path.of(cluster.dataDir, topic + "-0");
+            Path partition = cluster.folder(topic + "-0");
             awaitCompacted(partition);
             checkCompacted(copyOf(partition, copy));
         } finally {

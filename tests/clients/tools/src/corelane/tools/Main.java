@@ -22,11 +22,12 @@ public final class Main {
     public static void main(String[] arguments) throws InterruptedException {
         Map<String, Scenario> scenarios = new LinkedHashMap<>();
         Scenarios.addTo(scenarios);
+        LogDirs.addTo(scenarios);
         scenarios.put("kafka-dump-log", DumpLog::run);
         scenarios.put("kafka-dump-log-compacted", DumpLog::runCompacted);
 
         String bootstrap = null;
-        String dataDir = "";
+        String dataDirs = "";
         List<String> names = new ArrayList<>(scenarios.keySet());
         for (int i = 0; i < arguments.length; i++) {
             switch (arguments[i]) {
@@ -36,7 +37,7 @@ public final class Main {
                 }
                 case "--bootstrap" -> bootstrap = arguments[++i];
                 case "--only" -> names = List.of(arguments[++i]);
-                case "--data-dir" -> dataDir = arguments[++i];
+                case "--data-dir" -> dataDirs = arguments[++i];
                 default -> usage(arguments[i]);
             }
         }
@@ -45,7 +46,7 @@ public final class Main {
         }
         boolean failed = false;
         for (String name : names) {
-            var cluster = new Cluster(bootstrap, dataDir, name);
+            var cluster = new Cluster(bootstrap, dataDirs, name);
             String failure = run(name, scenarios.get(name), cluster);
             failed |= failure != null;
             Cluster.STDOUT.println(failure == null
@@ -80,7 +81,7 @@ public final class Main {
     }
 
     private static void usage(String problem) {
-        System.err.println(problem + "; usage: run --bootstrap HOST:PORT [--only SCENARIO] [--list] [--data-dir DIR]");
+        System.err.println(problem + "; usage: run --bootstrap HOST:PORT [--only SCENARIO] [--list] [--data-dir DIR[,DIR]]");
         System.exit(2);
     }
 }

@@ -4,16 +4,14 @@ import static corelane.tools.Cluster.contains;
 import static corelane.tools.Cluster.equal;
 import static corelane.tools.Cluster.that;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
 import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 
-/** One scenario a tool, all but kafka-dump-log. */
+/** One scenario a tool; those of data directories and of kafka-dump-log have files of their own. */
 final class Scenarios {
     private Scenarios() {}
 
@@ -23,8 +21,6 @@ final class Scenarios {
         scenarios.put("kafka-get-offsets", Scenarios::getOffsets);
         scenarios.put("kafka-producer-perf-test", Scenarios::producerPerfTest);
         scenarios.put("kafka-delete-records", Scenarios::deleteRecords);
-        scenarios.put("kafka-log-dirs", Scenarios::logDirs);
-        scenarios.put("kafka-reassign-partitions", Scenarios::reassign);
         scenarios.put("kafka-cluster", Scenarios::cluster);
         scenarios.put("kafka-storage", Scenarios::storage);
         scenarios.put("kafka-console-producer", Scenarios::consoleProducer);
@@ -68,7 +64,7 @@ final class Scenarios {
         that("describing it then ends with an error", gone.code() != 0);
     }
 
-    private static String describe(Cluster cluster, String topic) {
+    static String describe(Cluster cluster, String topic) {
         return cluster.run("TopicCommand", "--describe", "--topic", topic).well().out();
     }
 
@@ -184,86 +180,6 @@ final class Scenarios {
         }
     }
 
-    private static void logDirs(Cluster cluster) throws Exception {
-        String topic = cluster.newTopic(4);
-        cluster.produceLines(topic, 100);
-        String json = cluster.run("LogDirsCommand", "--describe", "--topic-list", topic).well().lines().stream()
-                .filter(line -> line.startsWith("{"))
-                .findFirst()
-                .orElseThrow(() -> new AssertionError("no JSON"));
-        var sizes = new TreeMap<String, Long>();
-        for (var broker : new ObjectMapper().readTree(json).get("brokers")) {
-            for (var dir : broker.get("logDirs")) {
-                that("an error in " + dir, dir.get("error").isNull());
-                for (var partition : dir.get("partitions")) {
-                    sizes.put(partition.get("partition").asText(), partition.get("size").asLong());
-                    equal("offset lag", 0L, partition.get("offsetLag").asLong());
-                    equal("future", false, partition.get("isFuture").asBoolean());
-                }
-            }
-        }
-        equal("partitions", List.copyOf(IntStream.range(0, 4).mapToObj(p -> topic + "-" + p).toList()),
-                List.copyOf(sizes.keySet()));
-        that("sizes: " + sizes, sizes.values().stream().mapToLong(Long::longValue).sum() > 100);
-    }
-
-    /** Moves partitions to other brokers and directories, as far as there are others. */
-    private static void reassign(Cluster cluster) throws Exception {
-        String topic = cluster.newTopic(2);
-        cluster.produceLines(topic, 100);
-        String json = cluster.run("LogDirsCommand", "--describe").well().lines().stream()
-                .filter(line -> line.startsWith("{"))
-                .findFirst()
-                .orElseThrow(() -> new AssertionError("no JSON"));
-        var brokers = new ObjectMapper().readTree(json).get("brokers");
-        var last = brokers.get(brokers.size() - 1);
-        int broker = last.get("broker").asInt();
-        var dirs = last.get("logDirs");
-        Path file = Files.createTempFile("reassign", ".json");
-        Path topics = Files.createTempFile("topics", ".json");
-        try {
-            Files.writeString(topics, "{\"version\":1,\"topics\":[{\"topic\":\"" + topic + "\"}]}");
-            String proposed = reassignPartitions(cluster, "--generate", "--topics-to-move-json-file", topics.toString(),
-                    "--broker-list", "" + broker).well().out();
-            contains("generate", proposed, "Proposed partition reassignment configuration");
-            var parts = new java.util.ArrayList<String>();
-            for (int partition = 0; partition < 2; partition++) {
-                String dir = dirs.get(partition % dirs.size()).get("logDir").asText();
-                parts.add(String.format("{\"topic\":\"%s\",\"partition\":%d,\"replicas\":[%d],\"log_dirs\":[\"%s\"]}",
-                        topic, partition, broker, dir));
-            }
-            Files.writeString(file, "{\"version\":1,\"partitions\":[" + String.join(",", parts) + "]}");
-            String[] verify = {"--verify", "--reassignment-json-file", file.toString()};
-            String started = reassignPartitions(cluster, "--execute", "--reassignment-json-file", file.toString(),
-                    "--throttle", "100000000", "--replica-alter-log-dirs-throttle", "100000000").well().out();
-            contains("execute", started, "Successfully started partition reassignments for " + topic + "-0," + topic + "-1");
-            await("both moves", () -> {
-                String out = reassignPartitions(cluster, verify).well().out();
-                return out.contains("Reassignment of partition " + topic + "-0 is completed")
-                        && out.contains("Reassignment of partition " + topic + "-1 is completed")
-                        && out.contains("Reassignment of replica " + topic + "-0-" + broker + " completed successfully")
-                        && out.contains("Reassignment of replica " + topic + "-1-" + broker + " completed successfully");
-            });
-            contains("list", reassignPartitions(cluster, "--list").well().out(), "No partition reassignments found.");
-            that("the leader is the new broker", Pattern.compile("Partition: 0\\s+Leader: " + broker + "\\s")
-                    .matcher(describe(cluster, topic)).find());
-            long records = cluster.offsets(topic).stream()
-                    .mapToLong(line -> Long.parseLong(line.substring(line.lastIndexOf(':') + 1))).sum();
-            equal("records", 100L, records);
-            Files.writeString(file, "{\"version\":1,\"partitions\":[{\"topic\":\"" + topic
-                    + "\",\"partition\":0,\"replicas\":[424242]}]}");
-            var unknown = reassignPartitions(cluster, "--execute", "--reassignment-json-file", file.toString());
-            that("an unknown broker is refused", unknown.code() != 0);
-        } finally {
-            Files.delete(file);
-            Files.delete(topics);
-        }
-    }
-
-    private static Tool.Ended reassignPartitions(Cluster cluster, String... arguments) {
-        return cluster.run("reassign.ReassignPartitionsCommand", arguments);
-    }
-
     private static void cluster(Cluster cluster) {
         var id = Tool.run("ClusterTool", "cluster-id", "--bootstrap-server", cluster.bootstrap).well();
         that("a cluster id in: " + id.out(), Pattern.compile("Cluster ID: [A-Za-z0-9_-]{22}").matcher(id.out()).find());
@@ -273,14 +189,16 @@ final class Scenarios {
 
     /** What `kafka-storage info` reads from the data directory is what the broker says of itself. */
     private static void storage(Cluster cluster) throws Exception {
-        that("needs --data-dir", !cluster.dataDir.isEmpty());
+        that("needs --data-dir", !cluster.dataDirs.isEmpty());
         Path file = Files.createTempFile("server", ".properties");
         try {
-            Files.writeString(file, "process.roles=broker,controller\nnode.id=1\nlog.dirs=" + cluster.dataDir
+            Files.writeString(file, "process.roles=broker,controller\nnode.id=1\nlog.dirs=" + cluster.dataDirs
                     + "\nlisteners=PLAINTEXT://:1,CONTROLLER://:2\ncontroller.listener.names=CONTROLLER"
                     + "\ncontroller.quorum.bootstrap.servers=localhost:2\n");
             String info = Tool.run("kafka.tools.StorageTool", "info", "-c", file.toString()).well().out();
-            contains("info", info, cluster.dataDir);
+            for (String dir : cluster.dataDirs.split(",")) {
+                contains("info", info, dir);
+            }
             var told = Tool.run("ClusterTool", "cluster-id", "--bootstrap-server", cluster.bootstrap).well().out();
             contains("info", info, "cluster.id=" + told.strip().replaceFirst("Cluster ID: ", ""));
             that("problems in: " + info, !info.contains("Found problem"));
@@ -321,11 +239,11 @@ final class Scenarios {
         return cluster.run("consumer.ConsoleConsumer", all).well().lines();
     }
 
-    private interface Condition {
+    interface Condition {
         boolean holds() throws Exception;
     }
 
-    private static void await(String what, Condition condition) throws Exception {
+    static void await(String what, Condition condition) throws Exception {
         long deadline = System.nanoTime() + 30_000_000_000L;
         while (!condition.holds()) {
             that("waited 30 s for " + what, System.nanoTime() < deadline);

@@ -26,6 +26,8 @@ public final class Main {
         Administering.addTo(scenarios);
         Retaining.addTo(scenarios);
         Compacting.addTo(scenarios);
+        Timing.addTo(scenarios);
+        Moving.addTo(scenarios);
 
         String bootstrap = null;
         List<String> names = new ArrayList<>(scenarios.keySet());
@@ -82,7 +84,7 @@ public final class Main {
     }
 
     private static void usage(String problem) {
-        System.err.println(problem + "; usage: run --bootstrap HOST:PORT [--only SCENARIO] [--list] [--data-dir DIR]");
+        System.err.println(problem + "; usage: run --bootstrap HOST:PORT [--only SCENARIO] [--list] [--data-dir DIR[,DIR]]");
         System.exit(2);
     }
 }
