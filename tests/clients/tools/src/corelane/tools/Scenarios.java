@@ -21,6 +21,7 @@ final class Scenarios {
         scenarios.put("kafka-get-offsets", Scenarios::getOffsets);
         scenarios.put("kafka-producer-perf-test", Scenarios::producerPerfTest);
         scenarios.put("kafka-delete-records", Scenarios::deleteRecords);
+        LogDirs.addTo(scenarios);
         scenarios.put("kafka-cluster", Scenarios::cluster);
         scenarios.put("kafka-storage", Scenarios::storage);
         scenarios.put("kafka-console-producer", Scenarios::consoleProducer);
