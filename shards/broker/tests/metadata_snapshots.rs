@@ -154,4 +154,7 @@ fn a_damaged_snapshot_costs_a_longer_replay_and_no_topic() {
     made.finished().expect("the first run ends by itself");
     let found = world.run(topics).finished().expect("the second run ends by itself");
     assert_eq!(found.len(), 60);
+    let files = world.run(|| names_in(METADATA_DIR)).finished().expect("it can be listed");
+    let aside = files.iter().filter(|name| name.ends_with(".checkpoint.damaged"));
+    assert_eq!(aside.count(), 1, "it does not count as one that is kept: {files:?}");
 }

@@ -30,6 +30,8 @@ const BATCH_RECORDS: usize = 500;
 /// Snapshots that are kept.
 const KEPT: usize = 2;
 const SUFFIX: &str = ".checkpoint";
+/// Of one that could not be read: kept for whoever wants to look, and not counted.
+const DAMAGED_SUFFIX: &str = ".damaged";
 const PART_SUFFIX: &str = ".checkpoint.part";
 const OFFSET_DIGITS: usize = 20;
 const EPOCH_DIGITS: usize = 10;
@@ -85,7 +87,7 @@ pub(super) async fn list(dir: &Path) -> io::Result<Vec<SnapshotId>> {
     Ok(found)
 }
 
-/// The image of the newest snapshot that can be read, with the number of bytes that took.
+/// The image of the newest snapshot that can be read.
 pub(super) async fn load(
     dir: &Path,
     snapshots: &[SnapshotId],
@@ -100,10 +102,22 @@ pub(super) async fn load(
         });
         match read {
             Ok(image) => return Ok(Some(image)),
-            Err(damage) => warn!("{} is not used: {damage}", path.display()),
+            Err(damage) => {
+                warn!("{} is not used: {damage}", path.display());
+                set_aside(&path).await;
+            }
         }
     }
     Ok(None)
+}
+
+/// It must not count as one of those that are kept. What fails is tried again at the next start.
+async fn set_aside(path: &Path) {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(DAMAGED_SUFFIX);
+    if let Err(error) = fs::rename(path, Path::new(&aside)).await {
+        warn!("{} could not be renamed: {error}", path.display());
+    }
 }
 
 /// The records of a snapshot's bytes, if it is whole.
