@@ -65,11 +65,6 @@ async fn serve(args: ServeArgs) -> Result<()> {
     for check in checks.iter().filter(|check| check.status == Status::Warn) {
         warn(line(check));
     }
-    for dir in &dirs.dirs {
-        if let Some(reason) = &dir.failure {
-            warn(format!("starting without data directory {}: {reason}", dir.path.display()));
-        }
-    }
     settings.warnings.iter().for_each(warn);
     let lines = shard_lines(&settings, dirs.broker_id)?;
     say(&banner(&settings, &dirs.cluster_id, dirs.new, &lines));

@@ -131,7 +131,7 @@ impl Metadata {
     }
 
     pub async fn close(self) -> Result<(), BrokerError> {
-        self.log.close().await
+        self.log.close().await.map(drop)
     }
 }
 

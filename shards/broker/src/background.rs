@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::{Class, spawn_in};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::cleaner;
 use crate::data_dirs::health;
@@ -46,12 +46,18 @@ async fn retention(shard: Rc<Shard>, dir_number: usize) {
 }
 
 pub(crate) async fn retain(partition: &Partition) {
-    match partition.log.enforce_retention(reactor::wall_clock_ms()).await {
+    let retained = partition.log.enforce_retention(reactor::wall_clock_ms()).await;
+    // Said once, however often it is tried.
+    let failed_before = partition.retention_fails.replace(retained.is_err());
+    match retained {
         Ok(outcome) if outcome.segments_deleted > 0 => {
             partition.traffic.note_retention(outcome.segments_deleted, outcome.bytes_deleted);
             info!(topic = %partition.topic, partition = partition.index, ?outcome, "retention");
         }
         Ok(_) => {}
+        Err(error) if failed_before => debug!(
+            topic = %partition.topic, partition = partition.index, "retention still fails: {error}"
+        ),
         Err(error) => warn!(
             topic = %partition.topic, partition = partition.index, "retention failed: {error}"
         ),

@@ -236,6 +236,7 @@ fn manager<T>(
     })
 }
 
+/// A start goes on without space: what it changes holds, and is written when there is some.
 async fn commit(
     image: &mut Image,
     log: &MetadataLog,
@@ -244,7 +245,7 @@ async fn commit(
     if records.is_empty() {
         return Ok(());
     }
-    let base_offset = log.commit(&records, reactor::wall_clock_ms()).await?;
+    let base_offset = log.commit_or_keep(&records, reactor::wall_clock_ms()).await?;
     image.apply_delta(&Delta { base_offset, records: records.into() })?;
     Ok(())
 }
@@ -288,7 +289,7 @@ async fn stop_all(
     clean &= checkpoints.write(&shard.dirs).await;
     // Closes the controller's queue, which ends it once what is in it is done.
     shard.controller.replace(None);
-    controlling.await?.close().await?;
+    clean &= controlling.await?.close().await?;
     if clean {
         disk::mark_clean(&shard.dirs).await;
     }

@@ -2,14 +2,18 @@
 //!
 //! A request is decided by meta's pure managers, made durable in the metadata log, applied to the
 //! image here, published to every other shard, and answered once every shard has applied it: a
-//! client that was told of a new topic finds it on any shard.
+//! client that was told of a new topic finds it on any shard. A change for which the disk has no space
+//! is refused with a retriable error and changes nothing.
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use meta::controller::Reassign;
 use meta::{Delta, Failure, MetadataRecord, NodeId};
 use reactor::sync::{Notify, OneshotSender, Receiver};
+use reactor::{Either, race};
+use tracing::{debug, warn};
 use wire::{ErrorCode, Uuid};
 
 use crate::control::{ControlReply, ControlRequest};
@@ -21,6 +25,9 @@ use crate::{BrokerError, changes};
 
 /// Requests that may wait for the controller; then their senders wait.
 pub(crate) const CONTROLLER_QUEUE: usize = 256;
+
+/// How often it is tried to write what found no space.
+const TRY_EVERY: Duration = Duration::from_secs(5);
 
 /// A request with the way back to who asked.
 pub(crate) struct Job {
@@ -79,13 +86,17 @@ impl Controller {
     /// A change could not be made durable, or not on every shard: nobody knows any more what holds,
     /// so the process has to end and read its log again.
     pub async fn run(self, mut queue: Receiver<Job>) -> Result<MetadataLog, BrokerError> {
-        while let Some(job) = queue.recv().await {
+        while let Some(job) = self.next(&mut queue).await? {
             let (reply, failed) = match self.serve(job.request).await {
                 Ok(reply) => (reply, None),
                 Err(error) => {
                     let code = ErrorCode::KafkaStorageError;
                     let failure = Failure::new(code, error.to_string());
-                    (ControlReply::Failed(failure), Some(error))
+                    let stays = error.is_out_of_space();
+                    if stays {
+                        warn!("a change of metadata was refused: {error}");
+                    }
+                    (ControlReply::Failed(failure), Some(error).filter(|_| !stays))
                 }
             };
             match job.reply_to {
@@ -104,6 +115,20 @@ impl Controller {
         Ok(self.log)
     }
 
+    /// The next request. Meanwhile what is only in memory is written as soon as there is space.
+    async fn next(&self, queue: &mut Receiver<Job>) -> Result<Option<Job>, BrokerError> {
+        while self.log.has_kept() {
+            match race(queue.recv(), reactor::sleep(TRY_EVERY)).await {
+                Either::Left(job) => return Ok(job),
+                Either::Right(()) => match self.log.write_kept(reactor::wall_clock_ms()).await {
+                    Err(error) if error.is_out_of_space() => debug!("metadata: {error}"),
+                    written => written?,
+                },
+            }
+        }
+        Ok(queue.recv().await)
+    }
+
     async fn serve(&self, request: ControlRequest) -> Result<ControlReply, BrokerError> {
         if let Some(reply) = self.no_room(&request) {
             return Ok(reply);
@@ -115,7 +140,8 @@ impl Controller {
         let (mut records, reply) = self.decide(request);
         self.choose_directories(&mut records);
         if !records.is_empty() {
-            self.commit(records).await?;
+            let base_offset = self.log.commit(&records, reactor::wall_clock_ms()).await?;
+            self.publish(base_offset, records).await?;
         }
         Ok(reply)
     }
@@ -135,10 +161,15 @@ impl Controller {
             let decided = manager.reassign(&request);
             (decided.release, decided.lead, decided.outcome)
         };
-        for records in [release, lead] {
-            if !records.is_empty() {
-                self.commit(records).await?;
-            }
+        let now_ms = reactor::wall_clock_ms();
+        if !release.is_empty() {
+            let base_offset = self.log.commit(&release, now_ms).await?;
+            self.publish(base_offset, release).await?;
+        }
+        if !lead.is_empty() {
+            // Somebody must lead them again, whether or not there is space to write down who.
+            let base_offset = self.log.commit_or_keep(&lead, now_ms).await?;
+            self.publish(base_offset, lead).await?;
         }
         Ok(ControlReply::Reassigned(outcome))
     }
@@ -231,9 +262,12 @@ impl Controller {
         }
     }
 
-    /// Makes the records durable, then true on every shard.
-    async fn commit(&self, records: Vec<MetadataRecord>) -> Result<(), BrokerError> {
-        let base_offset = self.log.commit(&records, reactor::wall_clock_ms()).await?;
+    /// Makes committed records true on every shard.
+    async fn publish(
+        &self,
+        base_offset: i64,
+        records: Vec<MetadataRecord>,
+    ) -> Result<(), BrokerError> {
         let last = base_offset + records.len() as i64 - 1;
         let delta = Delta { base_offset, records: records.into() };
         for shard in 1..self.shard.mesh.shards() {

@@ -101,3 +101,14 @@ pub enum BrokerError {
     #[error("another shard of this process has ended")]
     MeshClosed,
 }
+
+impl BrokerError {
+    /// Only the lack of space was in the way: the same may work later.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        match self {
+            BrokerError::Log(log::LogError::Storage(error)) => disk::is_out_of_space(&error.cause),
+            BrokerError::DataDir { source, .. } => disk::is_out_of_space(source),
+            _ => false,
+        }
+    }
+}

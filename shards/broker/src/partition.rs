@@ -27,6 +27,8 @@ pub(crate) struct Partition {
     pub dir_number: usize,
     pub log: Log,
     pub traffic: Rc<TopicTraffic>,
+    /// The last round of retention failed.
+    pub retention_fails: Cell<bool>,
     leader_epoch: Cell<i32>,
     config: RefCell<Rc<TopicConfig>>,
     limits: PartitionLimits,
@@ -50,6 +52,7 @@ impl Partition {
             dir_number,
             log,
             traffic,
+            retention_fails: Cell::new(false),
             leader_epoch: Cell::new(leader_epoch),
             config: RefCell::new(config),
             limits,

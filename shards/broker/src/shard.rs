@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use log::LogShared;
+use log::{Failing, LogShared};
 use meta::config::{BrokerConfig, Layers, StaticConfig, TopicConfig};
 use meta::controller::ProducerIdBlock;
 use meta::{Failure, Image, NodeId};
@@ -402,14 +402,14 @@ impl Shard {
 }
 
 /// What the logs call when a write or a sync has failed: the disk may be the reason.
-fn failure_listener(dirs: &Rc<DataDirs>) -> impl Fn(&Path, &std::io::Error) + 'static {
+fn failure_listener(dirs: &Rc<DataDirs>) -> impl Fn(&Path, &std::io::Error, Failing) + 'static {
     let dirs = dirs.clone();
-    move |log_dir: &Path, error: &std::io::Error| {
+    move |log_dir: &Path, error: &std::io::Error, failing: Failing| {
         let Some(number) = dirs.holding(log_dir) else { return };
-        if disk::is_out_of_space(error) {
-            dirs.note_full(number);
-        } else {
-            dirs.suspect(number);
+        match failing {
+            _ if disk::is_out_of_space(error) => dirs.note_full(number),
+            Failing::Writing => dirs.suspect(number),
+            Failing::Reading => dirs.suspect_reading(number),
         }
     }
 }

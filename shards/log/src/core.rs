@@ -20,7 +20,7 @@ use crate::prepare::NextFile;
 use crate::producer_state::ProducerStates;
 use crate::retention::Hold;
 use crate::segment::Segment;
-use crate::shared::LogShared;
+use crate::shared::{Failing, LogShared};
 use crate::waiters::Waiters;
 
 /// Whether a log can be written.
@@ -190,7 +190,7 @@ impl Core {
         state.phase = LogState::Poisoned(error);
         self.abandon_unwritten(&mut state);
         drop(state);
-        self.shared.note_failure(&self.dir(), &cause);
+        self.shared.note_failure(&self.dir(), &cause, Failing::Writing);
     }
 
     /// Ends service: what is not in the file is given up, nobody waits any longer.

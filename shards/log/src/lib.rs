@@ -64,6 +64,6 @@ pub use read::ReadPlan;
 pub use recovery::remove_deleted_dirs;
 pub use relocate::{Pace, Relocation};
 pub use retention::{Hold, RetentionOutcome};
-pub use shared::{LogShared, SharedOptions};
+pub use shared::{Failing, LogShared, SharedOptions};
 pub use timestamps::OffsetAt;
 pub use txn_index::AbortedTxn;

@@ -15,6 +15,7 @@ use crate::cold::{ColdRead, Ended};
 use crate::core::{Bookmark, Core, State};
 use crate::error::{LogError, ReadError};
 use crate::segment::Segment;
+use crate::shared::Failing;
 
 /// What to read. Holds its memory and its log; may be executed at any later time.
 pub struct ReadPlan(Plan);
@@ -69,7 +70,11 @@ impl ReadPlan {
             };
             let (core, upper) = (Rc::clone(&cold.core), cold.upper);
             let (max_bytes, whole_first_batch) = (cold.max_bytes, cold.whole_first_batch);
-            match cold.execute(waits).await? {
+            let ended = cold.execute(waits).await;
+            if let Err(LogError::Storage(error)) = &ended {
+                core.shared.note_failure(&core.dir(), &error.cause, Failing::Reading);
+            }
+            match ended? {
                 Ended::With(batches) => return Ok(batches),
                 Ended::GoOnAt(from) => {
                     match core.plan_read(from, upper, max_bytes, whole_first_batch) {

@@ -10,7 +10,8 @@
 //! from ever shrinking. What still holds a segment longer than its age in the log is reported.
 //!
 //! The start of the log is written to a checkpoint in the partition's folder before any file goes:
-//! names may come back after a power cut, in any order, and an opening removes those below.
+//! names may come back after a power cut, in any order, and an opening removes those below. On a disk
+//! that is too full for that, files go all the same, one segment after the other.
 
 use std::io;
 use std::path::PathBuf;
@@ -29,10 +30,15 @@ use crate::indexes;
 use crate::keeper;
 use crate::names::{FileKind, deleted_path, file_path};
 use crate::segment::{Newest, Segment};
+use crate::shared::Failing;
 
 /// Bytes since the last flush that make another one worth its sync: what many slow partitions may
 /// each leave to be scanned after a crash.
 const WORTH_A_FLUSH: u64 = 1 << 20;
+
+/// How long removed files may take to give their space back.
+const ROOM_PAUSES: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(100), Duration::from_secs(1)];
 
 /// What one round of retention did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,10 +118,11 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
     }
     // A start beyond what a crash would leave of the log must not outlive the crash.
     core.written(to).await?;
-    let dir = core.dir();
-    fs::write_atomic(&dir.join(LOG_START_OFFSETS), encode_own_offset(&dir, to))
-        .await
-        .map_err(|error| core.storage_error("writing the start of the log", error))?;
+    if let Err(error) = write_start(core, to).await {
+        make_room_below(core, to, error).await?;
+        let written = write_start_soon(core, to).await;
+        written.map_err(|error| core.storage_error("writing the start of the log", error))?;
+    }
     // The folder's own name too: nobody may have synced it yet.
     files::sync_names(core).await?;
     {
@@ -125,9 +132,49 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
         state.epochs_changed |= state.epochs.truncate_start(to);
         state.note_change();
     }
-    let count = core.state.borrow().below_start();
+    let count = core.state.borrow().below(to);
     remove_oldest(core, count, 0).await?;
     Ok(())
+}
+
+async fn write_start(core: &Rc<Core>, start: i64) -> io::Result<()> {
+    let dir = core.dir();
+    fs::write_atomic(&dir.join(LOG_START_OFFSETS), encode_own_offset(&dir, start)).await
+}
+
+/// What was removed may still be open somewhere for a moment, and takes its space until then.
+async fn write_start_soon(core: &Rc<Core>, start: i64) -> io::Result<()> {
+    for pause in ROOM_PAUSES {
+        match write_start(core, start).await {
+            Err(error) if is_out_of_space(&error) => reactor::sleep(pause).await,
+            written => return written,
+        }
+    }
+    write_start(core, start).await
+}
+
+fn is_out_of_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// On a disk that is too full to write down where the log is to start: what lies below goes at once,
+/// in order, so that a crash leaves no gap.
+async fn make_room_below(core: &Rc<Core>, to: i64, error: io::Error) -> Result<(), LogError> {
+    let count = core.state.borrow().below(to);
+    let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    if !is_full || count == 0 {
+        return Err(core.storage_error("writing the start of the log", error).into());
+    }
+    core.shared.note_failure(&core.dir(), &error, Failing::Writing);
+    let removed = take_oldest(core, count, 0).await?;
+    for path in &removed.files {
+        if let Err(error) = files::remove_if_there(path).await {
+            tracing::warn!(log = %core.name, "{} not removed: {error}", path.display());
+        }
+    }
+    // The room is there once the file system has written down that it is.
+    let synced = fs::sync_dir(&core.dir()).await;
+    synced.map_err(|error| core.storage_error("syncing the folder of a partition", error).into())
 }
 
 /// How many of the oldest segments hold only records older than `retention.ms`, and what keeps the
@@ -281,8 +328,13 @@ impl State {
 
     /// How many of the oldest segments lie wholly below the start of the log.
     fn below_start(&self) -> usize {
+        self.below(self.log_start)
+    }
+
+    /// How many of the oldest segments lie wholly below the offset; never the active one.
+    fn below(&self, offset: i64) -> usize {
         let closed = self.segments.len().saturating_sub(1);
-        self.segments.iter().take(closed).take_while(|s| s.next_offset <= self.log_start).count()
+        self.segments.iter().take(closed).take_while(|s| s.next_offset <= offset).count()
     }
 
     /// How many of the oldest segments may go if `count` should: none that is not wholly written,
@@ -317,8 +369,24 @@ async fn remove_oldest(
     count: usize,
     now_ms: i64,
 ) -> Result<(usize, u64), LogError> {
+    let removed = take_oldest(core, count, now_ms).await?;
+    if !removed.files.is_empty() {
+        unlink_later(core, removed.files);
+    }
+    Ok((removed.segments, removed.bytes))
+}
+
+/// Segments that are out of the log, and their files, which have other names now.
+#[derive(Default)]
+struct Removed {
+    segments: usize,
+    bytes: u64,
+    files: Vec<PathBuf>,
+}
+
+async fn take_oldest(core: &Rc<Core>, count: usize, now_ms: i64) -> Result<Removed, LogError> {
     if count == 0 {
-        return Ok((0, 0));
+        return Ok(Removed::default());
     }
     let count = core.state.borrow_mut().removable(count, now_ms);
     keep_end(core).await?;
@@ -327,10 +395,10 @@ async fn remove_oldest(
     let bytes = gone.iter().map(|s| u64::from(s.size)).sum();
     let bases: Vec<i64> = gone.iter().map(|s| s.base).collect();
     drop(gone);
-    tracing::info!(log = %core.name, segments = bases.len(), bytes, "removed the oldest segments");
-    let renamed = rename_away(core, &bases, !start_is_saved).await;
-    unlink_later(core, renamed);
-    Ok((bases.len(), bytes))
+    let segments = bases.len();
+    tracing::info!(log = %core.name, segments, bytes, "removed the oldest segments");
+    let files = rename_away(core, &bases, !start_is_saved).await;
+    Ok(Removed { segments, bytes, files })
 }
 
 /// The active segment's file must be there before older ones go: its name remembers the offset at
@@ -356,8 +424,7 @@ async fn save_start(core: &Rc<Core>, count: usize) -> bool {
         first.filter(|first| *first > state.saved_start)
     };
     let Some(start) = start else { return true };
-    let dir = core.dir();
-    match fs::write_atomic(&dir.join(LOG_START_OFFSETS), encode_own_offset(&dir, start)).await {
+    match write_start(core, start).await {
         Ok(()) => {
             core.state.borrow_mut().saved_start = start;
             true

@@ -77,7 +77,15 @@ struct Inner {
 }
 
 /// Gets the folder of the log and what failed.
-type FailureListener = dyn Fn(&Path, &io::Error);
+type FailureListener = dyn Fn(&Path, &io::Error, Failing);
+
+/// What failed at a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// A write or a sync.
+    Writing,
+    Reading,
+}
 
 /// Turns at something, by data folder.
 struct Turns {
@@ -215,16 +223,16 @@ impl LogShared {
         &self.0.budget
     }
 
-    /// Calls this whenever a write or sync of a log has failed. Synchronous; it must not touch the
-    /// log.
-    pub fn on_failure(&self, listener: impl Fn(&Path, &io::Error) + 'static) {
+    /// Calls this whenever a write, a sync or the read of an old segment has failed. Synchronous; it
+    /// must not touch the log.
+    pub fn on_failure(&self, listener: impl Fn(&Path, &io::Error, Failing) + 'static) {
         self.0.on_failure.replace(Some(Rc::new(listener)));
     }
 
-    pub(crate) fn note_failure(&self, dir: &Path, error: &io::Error) {
+    pub(crate) fn note_failure(&self, dir: &Path, error: &io::Error, failing: Failing) {
         let listener = self.0.on_failure.borrow().clone();
         if let Some(listener) = listener {
-            listener(dir, error);
+            listener(dir, error, failing);
         }
     }
 

@@ -41,14 +41,17 @@ pub(crate) async fn handle(request: Request) -> Handled {
 async fn delete(
     request: &Request,
     topic: &TopicRef,
-    partition: i32,
+    index: i32,
     offset: i64,
 ) -> Result<i64, ErrorCode> {
-    let partition = request
-        .shard
-        .partition_when_open(topic, partition)
-        .await
-        .map_err(|not_here| not_here.error)?;
+    let shard = &request.shard;
+    let open = || shard.partition_when_open(topic, index);
+    let mut partition = open().await.map_err(|not_here| not_here.error)?;
+    if partition.ran_out_of_space() == Some(true) {
+        // Deleting is what makes room again, and it needs a log that can be written.
+        shard.partitions.reopen(shard, &partition);
+        partition = open().await.map_err(|not_here| not_here.error)?;
+    }
     if partition.is_internal {
         return Err(ErrorCode::InvalidTopicException);
     }

@@ -28,6 +28,8 @@ const LOOK_EVERY_LOW: Duration = Duration::from_millis(250);
 const TRY_EVERY: Duration = Duration::from_secs(5);
 /// One that does not answer a look or a probe for so long has failed.
 const ANSWER_WAIT: Duration = Duration::from_secs(15);
+/// Retention of a directory that has little space.
+const RETAIN_EVERY: Duration = Duration::from_secs(3);
 /// A partition that fails again and again is opened again ever more rarely.
 const REOPEN_MAX: Duration = Duration::from_secs(60);
 /// What the probe writes and reads back.
@@ -59,17 +61,17 @@ pub(crate) async fn prepare(shard: &Rc<Shard>, number: usize) {
 }
 
 async fn watch(shard: Rc<Shard>, number: usize) {
-    let mut reopened = Reopened::default();
+    let mut mending = Mending::default();
     loop {
         if shard.is_stopping() {
             return;
         }
-        look_after(&shard, number, &mut reopened).await;
+        look_after(&shard, number, &mut mending).await;
         wait(&shard, number).await;
     }
 }
 
-async fn look_after(shard: &Rc<Shard>, number: usize, reopened: &mut Reopened) {
+async fn look_after(shard: &Rc<Shard>, number: usize, mending: &mut Mending) {
     if shard.dirs.is_failed(number) {
         if shard.id() == CONTROLLER_SHARD {
             try_again(shard, number).await;
@@ -81,7 +83,7 @@ async fn look_after(shard: &Rc<Shard>, number: usize, reopened: &mut Reopened) {
         Err(_) => Err(format!("it has not answered for {} s", ANSWER_WAIT.as_secs())),
     };
     match looked {
-        Ok(()) => mend(shard, number, reopened).await,
+        Ok(()) => mend(shard, number, mending).await,
         Err(reason) => announce_failure(shard, number, &reason),
     }
 }
@@ -106,9 +108,10 @@ async fn look(shard: &Rc<Shard>, number: usize) -> Result<(), String> {
     };
     let space = fs::space(path).await.map_err(|error| error.to_string())?;
     identity::check(path, shard.cluster_id(), dir.id.get()).await?;
-    if dir.suspected.get() {
+    if dir.suspected.get() || dir.unreadable.get() {
         probe(path, shard.id()).await?;
         dir.suspected.set(false);
+        dir.unreadable.set(false);
     }
     note_space(shard, number, space);
     if shard.id() == CONTROLLER_SHARD
@@ -166,6 +169,25 @@ async fn probe(dir: &Path, shard: usize) -> Result<(), String> {
     }
 }
 
+/// What the watch remembers of a directory's partitions.
+#[derive(Default)]
+struct Mending {
+    reopened: Reopened,
+    retained: Option<reactor::Instant>,
+}
+
+impl Mending {
+    /// Whether it is time for retention.
+    fn may_retain(&mut self) -> bool {
+        let now = reactor::now();
+        let due = self.retained.is_none_or(|last| now >= last + RETAIN_EVERY);
+        if due {
+            self.retained = Some(now);
+        }
+        due
+    }
+}
+
 /// When a partition that failed may be opened again.
 #[derive(Default)]
 struct Reopened(BTreeMap<(Uuid, i32), (reactor::Instant, Duration)>);
@@ -185,15 +207,17 @@ impl Reopened {
 }
 
 /// The directory works: its partitions should.
-async fn mend(shard: &Rc<Shard>, number: usize, reopened: &mut Reopened) {
+async fn mend(shard: &Rc<Shard>, number: usize, mending: &mut Mending) {
     let level = shard.dirs.level(number);
+    let retains = level > Level::Ample && mending.may_retain();
+    let reopened = &mut mending.reopened;
     let here = shard.open_partitions();
     let here: Vec<&Rc<Partition>> = here.iter().filter(|p| p.dir_number == number).collect();
     for partition in here {
         if shard.is_stopping() {
             return;
         }
-        if level > Level::Ample {
+        if retains {
             // Bounded, so that a log that hangs does not end the watch.
             let _ = timeout(ANSWER_WAIT, background::retain(partition)).await;
         }

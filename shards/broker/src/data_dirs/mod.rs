@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `health.rs` | probing, failing, coming back |
 //! | `space.rs` | watermarks, and what is done when they are passed |
-//! | `reserve.rs` | the file that is let go of when a disk is full |
+//! | `reserve.rs` | the file that is let go of, in two pieces, when a disk is full |
 //! | `placement.rs` | which directory a new partition gets (pure) |
 //! | `settle.rs` | at start: what was found against what is recorded |
 //! | `identity.rs` | reading a directory's id |
@@ -40,7 +40,7 @@ pub(crate) mod identity;
 pub(crate) mod metrics;
 pub(crate) mod moves;
 pub(crate) mod placement;
-mod reserve;
+pub(crate) mod reserve;
 pub(crate) mod settle;
 pub(crate) mod space;
 
@@ -91,6 +91,8 @@ pub(crate) struct DataDir {
     space: Cell<Option<Space>>,
     /// Something failed there: it is probed as soon as possible.
     suspected: Cell<bool>,
+    /// Something could not be read there: it is probed when it is looked at next.
+    unreadable: Cell<bool>,
     suspicion: Notify,
     /// Times it has failed since the start.
     failures: Cell<u64>,
@@ -111,6 +113,7 @@ impl DataDirs {
             level: Cell::default(),
             space: Cell::new(None),
             suspected: Cell::new(false),
+            unreadable: Cell::new(false),
             suspicion: Notify::new(),
             lock: RefCell::new(None),
         });
@@ -236,6 +239,7 @@ impl DataDirs {
         if let Some(dir) = self.dirs.get(number) {
             dir.failure.replace(None);
             dir.suspected.set(false);
+            dir.unreadable.set(false);
             dir.id.set(Some(id));
         }
     }
@@ -245,6 +249,14 @@ impl DataDirs {
         if let Some(dir) = self.dirs.get(number) {
             dir.suspected.set(true);
             dir.suspicion.notify_all();
+        }
+    }
+
+    /// A read failed there. Readers try again and again: the probe does not, it waits for the next
+    /// look.
+    pub fn suspect_reading(&self, number: usize) {
+        if let Some(dir) = self.dirs.get(number) {
+            dir.unreadable.set(true);
         }
     }
 

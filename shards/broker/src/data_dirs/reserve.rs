@@ -1,8 +1,9 @@
 //! The reserve: a file in each data directory that holds space for the broker's own needs.
 //!
-//! When a disk has nothing left, the file is removed, and checkpoints, metadata, deletions and
-//! recovery have what it held; producers are refused long before. It is made anew when there is
-//! plenty again. Shard 0 alone touches it.
+//! When a disk has nothing left, the file is cut to a last piece, and checkpoints, deletions and
+//! recovery have what it held; producers are refused long before. The last piece is for changes of
+//! metadata that find no space even so: without them no topic could be deleted. It is made anew when
+//! there is plenty again. Shard 0 alone touches it.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -24,10 +25,8 @@ pub(crate) async fn settle(dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
-    if marks.is_exhausted(space) && has > 0 {
-        fs::remove_file(&path).await?;
-        warn!("{} has no space left: its reserve of {has} bytes is let go", dir.display());
-        return Ok(());
+    if marks.is_exhausted(space) && has > marks.last_reserve() {
+        return cut(dir, has, marks.last_reserve()).await;
     }
     if has < marks.reserve && marks.may_reserve(space) {
         match make(&path, marks.reserve).await {
@@ -38,6 +37,41 @@ pub(crate) async fn settle(dir: &Path) -> io::Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// A change of metadata has found no space: lets go of a piece of the reserve. `false`: there is none
+/// left.
+pub(crate) async fn give_up_some(dir: &Path) -> bool {
+    let path = dir.join(FILE_NAME);
+    let given_up = async {
+        let has = fs::metadata(&path).await?.size;
+        let last = Marks::of(fs::space(dir).await?.total).last_reserve();
+        cut(dir, has, if has > last { last } else { 0 }).await
+    };
+    match given_up.await {
+        Ok(()) => true,
+        Err(error) => {
+            debug!("{}: nothing of a reserve could be let go: {error}", dir.display());
+            false
+        }
+    }
+}
+
+async fn cut(dir: &Path, has: u64, to: u64) -> io::Result<()> {
+    let path = dir.join(FILE_NAME);
+    if to == 0 {
+        fs::remove_file(&path).await?;
+        fs::sync_dir(dir).await?;
+    } else {
+        let options = OpenOptions { write: true, ..Default::default() };
+        let file = File::open(&path, options).await?;
+        file.set_len(to).await?;
+        // Only then may the file system give the blocks to somebody else.
+        file.sync_all().await?;
+        file.close().await?;
+    }
+    warn!("{} has no space left: {} bytes of its reserve are let go", dir.display(), has - to);
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 //! | `Ample` | | the reserve file is there |
 //! | `Low` | under a tenth, at most 1 GiB | retention at every look; deleted files are unlinked at once |
 //! | `Full` | under a twentieth, at most 512 MiB | producers get a retriable error as well |
-//! | | under half of the reserve | the reserve file is let go of: what is left is the broker's own |
+//! | | under half of the reserve | the reserve file is cut to its last piece: what is left is the broker's own |
 //!
 //! Reading, deleting, retention and metadata go on at every level. A disk that fills faster than
 //! anybody looks fails a write; then the level is `Full` from that moment on.
@@ -14,6 +14,9 @@ use reactor::fs::Space;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+/// What is kept of the reserve for changes of metadata alone: many times what a deletion takes.
+const LAST_RESERVE: u64 = 256 << 10;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
@@ -34,7 +37,6 @@ pub(crate) struct Marks {
 
 impl Marks {
     pub fn of(total: u64) -> Self {
-        const BLOCK: u64 = 4096;
         Marks {
             low: (total / 10).min(GIB),
             full: (total / 20).min(GIB / 2),
@@ -61,6 +63,11 @@ impl Marks {
     /// The reserve is needed now.
     pub fn is_exhausted(self, space: Space) -> bool {
         space.available < self.reserve / 2
+    }
+
+    /// The piece of the reserve that is kept when the rest is let go.
+    pub fn last_reserve(self) -> u64 {
+        (self.reserve / 4).min(LAST_RESERVE) / BLOCK * BLOCK
     }
 
     /// There is room to make the reserve again without touching the marks.

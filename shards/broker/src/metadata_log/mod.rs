@@ -4,21 +4,27 @@
 //! records, so that `kafka-dump-log --cluster-metadata-decoder` reads it. With a single voter the
 //! log is the whole consensus: what is synced here has happened. Now and then a snapshot
 //! (`snapshot`) takes the place of what lies below.
+//!
+//! A write that finds no space takes the log out of service like any other; it is opened again at
+//! once, without what was not written, and the reserve of the directory is given up piece by piece.
+//! If that does not help, the caller is told, or what must hold nevertheless is kept in memory: it is
+//! the first to be written when there is space, and nothing is written before it.
 
 mod snapshot;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use std::path::Path;
-
-use log::{Log, LogConfig, LogShared, OpenHint};
+use log::{AppendError, Log, LogConfig, LogError, LogShared, LogState, OpenHint, Recovered};
 use meta::{Delta, Image, MetadataRecord};
 use reactor::Class;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use wire::records::{BatchBuilder, BatchView};
 
 use crate::BrokerError;
+use crate::data_dirs::reserve;
 
 pub(crate) const DIR_NAME: &str = "__cluster_metadata-0";
 /// The epoch of the single voter.
@@ -30,7 +36,14 @@ const REPLAY_READ_BYTES: usize = 1024 * 1024;
 const BATCH_RECORDS_MAX: usize = 1_000_000;
 
 pub(crate) struct MetadataLog {
-    log: Log,
+    shared: LogShared,
+    data_dir: PathBuf,
+    log: RefCell<Log>,
+    /// What was committed ends here.
+    end: Cell<i64>,
+    /// Records that hold already but are not in the log yet: what a start, or the second half of a
+    /// change, found no space for.
+    kept: RefCell<VecDeque<Rc<[MetadataRecord]>>>,
     /// Bytes of records behind the newest snapshot.
     behind: Cell<u64>,
     writing: Rc<Cell<bool>>,
@@ -48,17 +61,7 @@ impl MetadataLog {
         let in_dir = |source| BrokerError::DataDir { dir: dir.clone(), source };
         let snapshots = snapshot::list(&dir).await.map_err(in_dir)?;
         let snapshot = snapshot::load(&dir, &snapshots, cluster_id).await?;
-        let config = LogConfig {
-            segment_bytes: SEGMENT_BYTES,
-            flush_messages: 1,
-            retention_ms: -1,
-            retention_bytes: -1,
-            max_message_bytes: SEGMENT_BYTES,
-            ..LogConfig::default()
-        };
-        // Without some of its metadata the broker would set topics aside and create them anew.
-        let hint = OpenHint { leader_epoch: EPOCH, whole: true, ..OpenHint::default() };
-        let (log, recovered) = Log::open(shared, dir.clone(), config, hint, now_ms).await?;
+        let (log, recovered) = open_log(shared, data_dir, 0, now_ms).await?;
         if recovered.truncated_bytes > 0 {
             warn!(
                 "{}: the last {} bytes were a write that a crash cut short; they were never \
@@ -67,7 +70,15 @@ impl MetadataLog {
                 recovered.truncated_bytes
             );
         }
-        let metadata = MetadataLog { log, behind: Cell::new(0), writing: Rc::default() };
+        let metadata = MetadataLog {
+            shared: shared.clone(),
+            data_dir: data_dir.to_owned(),
+            end: Cell::new(log.log_end_offset()),
+            log: RefCell::new(log),
+            kept: RefCell::default(),
+            behind: Cell::new(0),
+            writing: Rc::default(),
+        };
         let mut image = snapshot.unwrap_or_else(|| Image::new(cluster_id));
         metadata.replay(&mut image).await?;
         Ok((metadata, image))
@@ -75,7 +86,8 @@ impl MetadataLog {
 
     /// Applies what the log holds behind the image.
     async fn replay(&self, image: &mut Image) -> Result<(), BrokerError> {
-        let (start, end) = (self.log.log_start_offset(), self.log.visible_end_offset());
+        let log = self.log.borrow().clone();
+        let (start, end) = (log.log_start_offset(), log.visible_end_offset());
         let mut next = image.offset() + 1;
         if start > next || next > end {
             let reason = format!(
@@ -85,7 +97,7 @@ impl MetadataLog {
             return Err(BrokerError::MetadataLog(reason));
         }
         while next < end {
-            let plan = self.log.plan_read(next, end, REPLAY_READ_BYTES, true)?;
+            let plan = log.plan_read(next, end, REPLAY_READ_BYTES, true)?;
             let pieces = plan.execute().await?;
             let bytes = pieces.concat();
             let before = next;
@@ -116,11 +128,13 @@ impl MetadataLog {
     /// since the last one; then the log below can go. Costs one copy of the image here, the rest is
     /// done in the background. A failure is a warning: the log stays as it is.
     pub fn snapshot_if_due(&self, image: &Image, every: u64) {
-        if self.behind.get() < every || self.writing.replace(true) {
+        // The image is ahead of the log while something is kept.
+        if self.behind.get() < every || self.has_kept() || self.writing.replace(true) {
             return;
         }
         self.behind.set(0);
-        let (image, log, writing) = (image.clone(), self.log.clone(), self.writing.clone());
+        let log = self.log.borrow().clone();
+        let (image, writing) = (image.clone(), self.writing.clone());
         reactor::spawn_in(Class::Background, async move {
             if let Err(error) = write_snapshot(&image, &log).await {
                 warn!("no snapshot of the metadata: {error}");
@@ -130,35 +144,171 @@ impl MetadataLog {
         .detach();
     }
 
-    /// Makes the records durable, all or none; returns the offset of the first.
+    /// Makes the records durable, all or none; returns the offset of the first. After an error for
+    /// which [`BrokerError::is_out_of_space`] none of them is, and the log can go on.
     pub async fn commit(
         &self,
         records: &[MetadataRecord],
         now_ms: i64,
     ) -> Result<i64, BrokerError> {
+        self.write_kept(now_ms).await?;
+        self.write(records, now_ms).await
+    }
+
+    /// As [`commit`](Self::commit); without space the records are kept in memory and count as well.
+    pub async fn commit_or_keep(
+        &self,
+        records: &[MetadataRecord],
+        now_ms: i64,
+    ) -> Result<i64, BrokerError> {
+        match self.commit(records, now_ms).await {
+            Err(error) if error.is_out_of_space() => {
+                if !self.has_kept() {
+                    warn!(
+                        "{} has no space for metadata: what changed is kept in memory and written \
+                         when there is some; until then nothing else can be changed. Free space \
+                         there",
+                        self.data_dir.display()
+                    );
+                }
+                let mut kept = self.kept.borrow_mut();
+                let before: usize = kept.iter().map(|records| records.len()).sum();
+                kept.push_back(records.into());
+                Ok(self.end.get() + before as i64)
+            }
+            committed => committed,
+        }
+    }
+
+    pub fn has_kept(&self) -> bool {
+        !self.kept.borrow().is_empty()
+    }
+
+    /// Writes what found no space before.
+    pub async fn write_kept(&self, now_ms: i64) -> Result<(), BrokerError> {
+        while let Some(records) = self.first_kept() {
+            self.write(&records, now_ms).await?;
+            self.kept.borrow_mut().pop_front();
+            if !self.has_kept() {
+                info!("{} has space for metadata again", self.data_dir.display());
+            }
+        }
+        Ok(())
+    }
+
+    fn first_kept(&self) -> Option<Rc<[MetadataRecord]>> {
+        self.kept.borrow().front().cloned()
+    }
+
+    async fn write(&self, records: &[MetadataRecord], now_ms: i64) -> Result<i64, BrokerError> {
         assert!(!records.is_empty() && records.len() <= BATCH_RECORDS_MAX);
         let mut builder = BatchBuilder::new();
         for record in records {
             builder.append(now_ms, None, Some(&record.to_bytes()?));
         }
         let bytes = builder.build().map_err(corrupt)?;
-        let batch = BatchView::parse(&bytes).map_err(corrupt)?;
+        let base_offset = self.end.get();
+        let next = base_offset + records.len() as i64;
+        if !matches!(self.log.borrow().state(), LogState::Online)
+            && self.reopen(now_ms).await? > base_offset
+        {
+            return Err(self.unknown_end());
+        }
+        while let Err(error) = self.append(&bytes, now_ms).await {
+            if !error.is_out_of_space() {
+                return Err(error);
+            }
+            match self.reopen(now_ms).await? {
+                // It is in the file, whole, and synced: it has happened.
+                end if end == next => break,
+                end if end != base_offset => return Err(self.unknown_end()),
+                _ => {}
+            }
+            if !reserve::give_up_some(&self.data_dir).await {
+                return Err(error);
+            }
+        }
+        self.end.set(next);
+        self.behind.set(self.behind.get() + bytes.len() as u64);
+        Ok(base_offset)
+    }
+
+    async fn append(&self, bytes: &[u8], now_ms: i64) -> Result<(), BrokerError> {
+        let batch = BatchView::parse(bytes).map_err(corrupt)?;
+        let log = self.log.borrow().clone();
         let appended = loop {
-            match self.log.append(&batch, EPOCH, now_ms) {
+            match log.append(&batch, EPOCH, now_ms) {
                 Ok(appended) => break appended,
-                Err(log::AppendError::Full) => self.log.room().await,
+                Err(AppendError::Full) => log.room().await,
+                Err(AppendError::Poisoned(error)) => return Err(LogError::from(error).into()),
                 Err(error) => return Err(BrokerError::MetadataLog(error.to_string())),
             }
         };
-        self.log.acknowledged(appended.last_offset + 1).await?;
-        self.behind.set(self.behind.get() + bytes.len() as u64);
-        Ok(appended.base_offset)
+        if appended.base_offset != self.end.get() {
+            return Err(self.unknown_end());
+        }
+        Ok(log.acknowledged(appended.last_offset + 1).await?)
     }
 
-    pub async fn close(self) -> Result<(), BrokerError> {
-        self.log.close().await?;
-        Ok(())
+    /// Opens the log again after a write that failed. Returns where it ends now.
+    async fn reopen(&self, now_ms: i64) -> Result<i64, BrokerError> {
+        let log = self.log.borrow().clone();
+        let recovery_point = log.recovery_point();
+        // What could not be written is gone with the close; whoever asked for it is told so.
+        if let Err(error) = log.close().await {
+            debug!("{}: closed: {error}", self.data_dir.display());
+        }
+        let (log, recovered) =
+            open_log(&self.shared, &self.data_dir, recovery_point, now_ms).await?;
+        // The file that holds the end may have been made by the write that failed.
+        let dir = log.dir();
+        let synced = reactor::fs::sync_dir(&dir).await;
+        synced.map_err(|source| BrokerError::DataDir { dir, source })?;
+        self.log.replace(log);
+        Ok(recovered.log_end_offset)
     }
+
+    /// The log is not where it was left: only reading it anew tells what holds.
+    fn unknown_end(&self) -> BrokerError {
+        BrokerError::MetadataLog(format!(
+            "it ended at offset {} and does no longer after a write that failed",
+            self.end.get()
+        ))
+    }
+
+    /// Returns whether everything that holds is in the log, and it was closed cleanly.
+    pub async fn close(self) -> Result<bool, BrokerError> {
+        let written = match self.write_kept(reactor::wall_clock_ms()).await {
+            Ok(()) => self.log.into_inner().close().await.map(drop).map_err(BrokerError::from),
+            Err(error) => Err(error),
+        };
+        match written {
+            Err(error) if error.is_out_of_space() => {
+                warn!("the metadata log was not closed cleanly: {error}");
+                Ok(false)
+            }
+            written => written.map(|()| true),
+        }
+    }
+}
+
+async fn open_log(
+    shared: &LogShared,
+    data_dir: &Path,
+    recovery_point: i64,
+    now_ms: i64,
+) -> Result<(Log, Recovered), BrokerError> {
+    let config = LogConfig {
+        segment_bytes: SEGMENT_BYTES,
+        flush_messages: 1,
+        retention_ms: -1,
+        retention_bytes: -1,
+        max_message_bytes: SEGMENT_BYTES,
+        ..LogConfig::default()
+    };
+    // Without some of its metadata the broker would set topics aside and create them anew.
+    let hint = OpenHint { leader_epoch: EPOCH, recovery_point, whole: true, ..OpenHint::default() };
+    Ok(Log::open(shared, data_dir.join(DIR_NAME), config, hint, now_ms).await?)
 }
 
 async fn write_snapshot(image: &Image, log: &Log) -> Result<(), BrokerError> {

@@ -23,7 +23,7 @@
 //! Not modelled: a device that reports a sync it did not do, a write that lands in another place, a
 //! file system that loses what it has acknowledged.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
@@ -296,13 +296,18 @@ impl Disk {
         if fails { Err(libc::EIO) } else { Ok(()) }
     }
 
-    /// Bytes in use.
+    /// Bytes in use: those of files that have a name.
     pub(super) fn used(&self) -> u64 {
-        let held = |node: &Node| match node {
-            Node::File(f) => f.live.held().max(f.reserved),
-            Node::Dir(_) => 0,
+        let named = self.nodes.values().flat_map(|node| match node {
+            Node::Dir(dir) => Some(dir.live.values()),
+            Node::File(_) => None,
+        });
+        let named: BTreeSet<Ino> = named.flatten().copied().collect();
+        let held = |ino: &Ino| match self.nodes.get(ino) {
+            Some(Node::File(f)) => f.live.held().max(f.reserved),
+            Some(Node::Dir(_)) | None => 0,
         };
-        self.nodes.values().map(held).sum()
+        named.iter().map(held).sum()
     }
 
     /// Bytes that writing `len` bytes at `offset` adds at most.
