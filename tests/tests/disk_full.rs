@@ -139,10 +139,14 @@ fn a_disk_with_no_byte_left_serves_all_but_producers_and_they_go_on_by_themselve
     std::thread::sleep(Duration::from_secs(1));
     assert!(producer.try_wait().expect("a child").is_none(), "it should wait for space");
 
-    // A crash now, and the next start finds the disk full.
+    // A crash now, and the next start finds the disk full, to the last byte and without a reserve.
     drop(broker);
+    let _ = std::fs::remove_file(data.join("corelane.reserve"));
+    fill(&filler);
     let _broker = serve(&data, port);
     assert_eq!(sorted_of("kept"), numbers(1..=1000), "and after a crash");
+    on(&["topic", "delete", "gone"], "").done();
+    assert!(producer.try_wait().expect("a child").is_none(), "it still waits for space");
 
     std::fs::remove_file(&filler).expect("it is there");
     let status = producer.wait().expect("a child");

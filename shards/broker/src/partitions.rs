@@ -604,7 +604,14 @@ async fn open(shard: &Rc<Shard>, opening: &Opening) -> Result<Partition, String>
         }
         opened => opened,
     };
-    let (log, recovered) = opened.map_err(|error| error.to_string())?;
+    let (log, recovered) = opened.map_err(|error| {
+        if let LogError::Storage(failed) = &error
+            && disk::is_out_of_space(&failed.cause)
+        {
+            shard.dirs.note_full(dir_number);
+        }
+        error.to_string()
+    })?;
     shard.partitions.recovery.note(&recovered);
     if recovered.truncated_bytes > 0 {
         info!(

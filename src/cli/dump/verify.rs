@@ -192,7 +192,7 @@ async fn top_file(path: &Path, name: &str) -> Result<(Lines, Vec<Finding>)> {
                 }
             }
         }
-    } else if !HARMLESS.contains(&name) {
+    } else if !HARMLESS.contains(&name) && !name.starts_with(PROBE) {
         findings.tell(Severity::Note, path, None, "not a file of a data directory");
     }
     Ok((lines, found))
@@ -201,6 +201,9 @@ async fn top_file(path: &Path, name: &str) -> Result<(Lines, Vec<Finding>)> {
 /// Other files that belong at the top of a data directory.
 const HARMLESS: [&str; 4] =
     [".lock", checkpoints::CLEAN_SHUTDOWN, "lost+found", "corelane.reserve"];
+
+/// What a broker writes to learn whether the disk works; a crash may leave it.
+const PROBE: &str = "corelane-probe-";
 
 fn with_positions(bytes: &[u8], entries: Vec<checkpoints::PartitionOffset>) -> Lines {
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
