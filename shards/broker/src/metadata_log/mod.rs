@@ -25,6 +25,7 @@ use wire::records::{BatchBuilder, BatchView};
 
 use crate::BrokerError;
 use crate::data_dirs::reserve;
+use crate::disk;
 
 pub(crate) const DIR_NAME: &str = "__cluster_metadata-0";
 /// The epoch of the single voter.
@@ -209,9 +210,14 @@ impl MetadataLog {
         let bytes = builder.build().map_err(corrupt)?;
         let base_offset = self.end.get();
         let next = base_offset + records.len() as i64;
-        if !matches!(self.log.borrow().state(), LogState::Online)
-            && self.reopen(now_ms).await? > base_offset
-        {
+        let state = self.log.borrow().state();
+        let reopens = match state {
+            LogState::Online => false,
+            LogState::Poisoned(error) => disk::is_out_of_space(&error.cause),
+            // A reopening found no space either.
+            LogState::Closed => true,
+        };
+        if reopens && self.reopen(now_ms).await? != base_offset {
             return Err(self.unknown_end());
         }
         while let Err(error) = self.append(&bytes, now_ms).await {
