@@ -158,11 +158,14 @@ fn a_folder_of_another_topic_is_refused_and_left_alone() {
 fn an_opening_that_is_given_up_ends_and_leaves_the_files_as_they_are() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("orders-0");
+    // In a process of its own, so to say: what seals segments in the background ends with it.
+    let written = path.clone();
+    on_uring(move || async move {
+        let (log, _) = open(&shared(1 << 20), written, config()).await;
+        append_all(&log, 0..60).await;
+    });
     on_uring(move || async move {
         let memory = shared(1 << 20);
-        let (log, _) = open(&memory, path.clone(), config()).await;
-        append_all(&log, 0..60).await;
-        drop(log);
         remove(&path, &["checkpoint", ".snapshot"]);
         let sizes = |path: &Path| {
             let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
