@@ -103,6 +103,7 @@ async fn cool(shard: Rc<Shard>) {
     while !shard.is_stopping() {
         reactor::sleep(COOL_EVERY).await;
         shard.log_shared.cool_idle();
+        shard.log_shared.free_idle_tails().await;
     }
 }
 

@@ -62,8 +62,9 @@ async fn run_other(start: ShardStart, listener: TcpListener) -> Result<(), Broke
     let ends = Ends { boot: Some(sender), ..Ends::default() };
     let mut pump = spawn(pump::run(shard.clone(), ends));
     let Ok(boot) = receiver.await else { return Err(BrokerError::MeshClosed) };
-    changes::boot(&shard, &boot);
+    changes::take_over(&shard, &boot);
     let accepting = spawn(listener::accept(shard.clone(), listener));
+    changes::open_everything(&shard, &boot).await;
     background::start(&shard, None);
     let applied = ShardMessage::Applied { offset: boot.image.offset() };
     drop(boot);
@@ -111,18 +112,20 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
         stopped: Some(stopped_sender),
     };
     let mut pump = spawn(pump::run(shard.clone(), ends));
-    tell_others(&shard, || ShardMessage::Boot(boot.clone())).await?;
-    changes::boot(&shard, &boot);
-    let offset = boot.image.offset();
-    drop(boot);
+    // What other shards ask of the controller waits until all of them stand where it does.
     let (queue, jobs) = channel(CONTROLLER_QUEUE);
     shard.controller.replace(Some(queue));
-    let controller = Controller { shard: shard.clone(), log, progress: progress.clone() };
-    let mut controlling = spawn(controller.run(jobs));
+    tell_others(&shard, || ShardMessage::Boot(boot.clone())).await?;
+    changes::take_over(&shard, &boot);
+    let accepting = spawn(listener::accept(shard.clone(), listener));
+    changes::open_everything(&shard, &boot).await;
+    let offset = boot.image.offset();
+    drop(boot);
     if let Either::Left(ended) = race(&mut pump, progress.reached(offset)).await {
         return ended;
     }
-    let accepting = spawn(listener::accept(shard.clone(), listener));
+    let controller = Controller { shard: shard.clone(), log, progress: progress.clone() };
+    let mut controlling = spawn(controller.run(jobs));
     background::start(&shard, Some(checkpoints.clone()));
     shard.metrics.serving.set(true);
     // Listened for before `ready` is said: a signal right after it must be a clean end already.

@@ -3,20 +3,25 @@
 use std::rc::Rc;
 
 use meta::config::{BrokerConfig, ResourceKind};
-use meta::{Changes, Delta, NodeId};
+use meta::{Changes, Delta, Image, MetaError, NodeId};
 use tracing::warn;
 use wire::Uuid;
 
-use crate::mesh::{Boot, FoundLog};
+use crate::mesh::{Boot, FoundLog, ShardMessage};
 use crate::partition::Partition;
 use crate::partitions::Assignment;
 use crate::recovery;
-use crate::shard::Shard;
+use crate::shard::{CONTROLLER_SHARD, Shard};
 
-/// Applies a delta to the image and to the local logs. Returns once the deleted partitions'
-/// directories are out of the way; new partitions go on opening in the background.
+/// Records that are applied to the image without a break for requests.
+const RECORDS_AT_ONCE: usize = 256;
+
+/// Applies a delta to the image and to the local logs. Returns once new partitions are known as
+/// opening and deleted ones are out of service; opening and deleting go on in the background.
 pub(crate) async fn apply(shard: &Rc<Shard>, delta: &Delta) {
-    let changes = match shard.change_image(|image| image.apply_delta(delta)) {
+    // From the moment the image names a new partition, a request for it waits until it has its slot.
+    let registering = shard.partitions.register();
+    let changes = match take_in(shard, delta).await {
         Ok(changes) => changes,
         // The controller's image took the same records; the two can only differ by a fault of
         // ours, and a shard that serves from a wrong image is worse than none.
@@ -27,30 +32,88 @@ pub(crate) async fn apply(shard: &Rc<Shard>, delta: &Delta) {
         let id = topic.id;
         (0i32..).take(topic.partitions.len()).map(move |index| (id, index))
     };
-    let deleted: Vec<(Uuid, i32)> = changes.deleted.iter().flat_map(of_topic).collect();
-    shard.partitions.delete(shard, &deleted).await;
+    if !changes.deleted.is_empty() {
+        let deleted = changes.deleted.iter().flat_map(of_topic);
+        delete(shard, deleted, delta.base_offset).await;
+    }
     for (topic_id, index) in &changes.leadership {
         lead_or_release(shard, *topic_id, *index).await;
+        reactor::yield_if_due().await;
     }
-    open_all(shard, changes.created.iter().copied());
+    open_all(shard, changes.created.iter().copied()).await;
+    drop(registering);
 }
 
-/// Takes over the metadata as it stands at start.
-pub(crate) fn boot(shard: &Rc<Shard>, boot: &Boot) {
+/// The image takes all of a delta at once. A large one is applied step by step to a copy, which
+/// shares what does not change.
+async fn take_in(shard: &Shard, delta: &Delta) -> Result<Changes, MetaError> {
+    let count = delta.records.len();
+    if count <= RECORDS_AT_ONCE {
+        return shard.change_image(|image| image.apply_delta(delta));
+    }
+    let mut next: Image = shard.image().clone();
+    let mut changes = Changes::default();
+    for start in (0..count).step_by(RECORDS_AT_ONCE) {
+        let end = count.min(start + RECORDS_AT_ONCE);
+        next.apply_part(delta, start..end, &mut changes)?;
+        reactor::yield_if_due().await;
+    }
+    changes.settle();
+    shard.change_image(|image| *image = next);
+    Ok(changes)
+}
+
+/// Takes the partitions out of service; their logs are deleted in the background. The controller is
+/// told when their folders' names are free.
+async fn delete(
+    shard: &Rc<Shard>,
+    partitions: impl Iterator<Item = (Uuid, i32)>,
+    base_offset: i64,
+) {
+    let mut withdrawn = Vec::new();
+    for key in partitions {
+        withdrawn.extend(shard.partitions.withdraw(key));
+        reactor::yield_if_due().await;
+    }
+    let deleting = shard.partitions.deleting();
+    let shard = shard.clone();
+    reactor::spawn(async move {
+        shard.partitions.delete(&shard, withdrawn).await;
+        if shard.id() == CONTROLLER_SHARD {
+            shard.leaving.note(base_offset);
+        } else {
+            let message = ShardMessage::Cleared { base_offset };
+            // A closed mesh means that the process ends.
+            let _ = shard.mesh.send(CONTROLLER_SHARD, message).await;
+        }
+        drop(deleting);
+    })
+    .detach();
+}
+
+/// Takes over the metadata as it stands at start. From here on requests can be answered; those for
+/// partitions wait until [`open_everything`] comes to them.
+pub(crate) fn take_over(shard: &Rc<Shard>, boot: &Boot) {
     shard.change_image(|image| *image = boot.image.clone());
-    shard.found.replace(boot.found.clone());
     for (number, reason) in &boot.failed {
         shard.dirs.fail(*number, reason);
     }
     refresh_broker_config(shard);
-    let everything: Vec<(Uuid, i32)> = {
-        let image = shard.image();
-        let all = image
-            .topics()
-            .flat_map(|topic| (0i32..).take(topic.partitions.len()).map(|i| (topic.id, i)));
-        all.collect()
-    };
-    open_all(shard, everything.into_iter());
+}
+
+/// Begins to open every partition that this shard leads.
+pub(crate) async fn open_everything(shard: &Rc<Shard>, boot: &Boot) {
+    let registering = shard.partitions.register();
+    for (name, found) in &boot.found {
+        shard.found.borrow_mut().insert(name.clone(), *found);
+        reactor::yield_if_due().await;
+    }
+    let everything = boot
+        .image
+        .topics()
+        .flat_map(|topic| (0i32..).take(topic.partitions.len()).map(|i| (topic.id, i)));
+    open_all(shard, everything).await;
+    drop(registering);
     // The rest are other shards' partitions: once one of those comes here, or another topic of its
     // name, what was found at the start says nothing any more.
     shard.found.borrow_mut().clear();
@@ -58,11 +121,12 @@ pub(crate) fn boot(shard: &Rc<Shard>, boot: &Boot) {
 }
 
 /// Opens those of the partitions that this shard leads.
-fn open_all(shard: &Rc<Shard>, partitions: impl Iterator<Item = (Uuid, i32)>) {
+async fn open_all(shard: &Rc<Shard>, partitions: impl Iterator<Item = (Uuid, i32)>) {
     for (topic_id, index) in partitions {
         if let Some(assignment) = assignment(shard, topic_id, index) {
             shard.partitions.open(shard, assignment);
         }
+        reactor::yield_if_due().await;
     }
 }
 

@@ -6,11 +6,12 @@
 //! is refused with a retriable error and changes nothing.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
 use meta::controller::Reassign;
-use meta::{Delta, Failure, MetadataRecord, NodeId};
+use meta::{Delta, Failure, Image, MetadataRecord, NodeId};
 use reactor::sync::{Notify, OneshotSender, Receiver};
 use reactor::{Either, race};
 use tracing::{debug, warn};
@@ -68,6 +69,44 @@ impl Progress {
     pub async fn reached(&self, offset: i64) {
         let behind = || self.applied.borrow().iter().skip(1).any(|applied| *applied < offset);
         while behind() {
+            self.changed.notified().await;
+        }
+    }
+}
+
+/// Deleted topics whose folders still have their names on some shard. A new topic of such a name
+/// waits: its partitions may be led by other shards than the old ones were.
+#[derive(Default)]
+pub(crate) struct Leaving {
+    /// By the offset of the delta: the names, and how many shards are still at it.
+    deltas: RefCell<BTreeMap<i64, (HashSet<String>, usize)>>,
+    changed: Notify,
+}
+
+impl Leaving {
+    fn begin(&self, base_offset: i64, names: HashSet<String>, shards: usize) {
+        self.deltas.borrow_mut().insert(base_offset, (names, shards));
+    }
+
+    /// One more shard is done with that delta.
+    pub fn note(&self, base_offset: i64) {
+        let mut deltas = self.deltas.borrow_mut();
+        let Some((_, shards)) = deltas.get_mut(&base_offset) else { return };
+        *shards -= 1;
+        if *shards == 0 {
+            deltas.remove(&base_offset);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Until none of the names is in use any more.
+    async fn gone<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) {
+        let in_use = || {
+            let deltas = self.deltas.borrow();
+            let mut leaving = deltas.values();
+            leaving.any(|(left, _)| names.clone().any(|name| left.contains(name)))
+        };
+        while in_use() {
             self.changed.notified().await;
         }
     }
@@ -137,8 +176,19 @@ impl Controller {
             ControlRequest::Reassign(request) => return self.reassign(request).await,
             request => request,
         };
+        match &request {
+            ControlRequest::CreateTopics { topics, .. } => {
+                self.shard.leaving.gone(topics.iter().map(|topic| topic.name.as_str())).await;
+            }
+            ControlRequest::AutoCreate { names } => {
+                self.shard.leaving.gone(names.iter().map(String::as_str)).await;
+            }
+            _ => {}
+        }
         let (mut records, reply) = self.decide(request);
+        reactor::yield_if_due().await;
         self.choose_directories(&mut records);
+        reactor::yield_if_due().await;
         if !records.is_empty() {
             let base_offset = self.log.commit(&records, reactor::wall_clock_ms()).await?;
             self.publish(base_offset, records).await?;
@@ -269,6 +319,10 @@ impl Controller {
         records: Vec<MetadataRecord>,
     ) -> Result<(), BrokerError> {
         let last = base_offset + records.len() as i64 - 1;
+        let deleted = deleted_names(&self.shard.image(), &records);
+        if !deleted.is_empty() {
+            self.shard.leaving.begin(base_offset, deleted, self.shard.mesh.shards());
+        }
         let delta = Delta { base_offset, records: records.into() };
         for shard in 1..self.shard.mesh.shards() {
             let message = ShardMessage::Delta(delta.clone());
@@ -282,9 +336,40 @@ impl Controller {
     }
 }
 
+/// The topics that the records delete.
+fn deleted_names(image: &Image, records: &[MetadataRecord]) -> HashSet<String> {
+    let deleted = records.iter().filter_map(|record| match record {
+        MetadataRecord::RemoveTopic(r) => image.topic_by_id(r.topic_id),
+        _ => None,
+    });
+    deleted.map(|topic| topic.name.to_string()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_free_when_every_shard_has_renamed_its_folders() {
+        let ran = reactor::sim::World::new(1).run(|| async {
+            let leaving = Rc::new(Leaving::default());
+            leaving.begin(7, ["a".to_owned(), "b".to_owned()].into(), 2);
+            leaving.begin(9, ["a".to_owned()].into(), 2);
+            leaving.gone(["c"].into_iter()).await;
+            let waiting = leaving.clone();
+            let new = reactor::spawn(async move { waiting.gone(["c", "a"].into_iter()).await });
+            for base_offset in [7, 9, 9] {
+                leaving.note(base_offset);
+                reactor::yield_now().await;
+                reactor::yield_now().await;
+                assert!(!new.is_finished(), "shards are still at it");
+            }
+            leaving.note(7);
+            new.await;
+            assert!(leaving.deltas.borrow().is_empty());
+        });
+        assert!(ran.finished().is_some());
+    }
 
     #[test]
     fn a_change_under_way_ends_when_the_other_shards_have_stopped() {

@@ -108,6 +108,7 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
             cleaner_point: cleaner_points.get(&key).copied(),
         };
         survey.logs.push((entry.name, log));
+        reactor::yield_if_due().await;
     }
     remove_later(deleted);
     Ok(survey)

@@ -5,6 +5,7 @@
 //! | `Boot` | 0 → all | once | `Applied` | the process ends |
 //! | `Delta` | 0 → all | one in flight | `Applied` | the process ends |
 //! | `Applied` | all → 0 | one a delta | – | – |
+//! | `Cleared` | all → 0 | one a delta that deletes topics | – | the process ends |
 //! | `Control` | any → 0 | one a waiting request | `ControlReply` | the request fails |
 //! | `ControlReply` | 0 → any | one a `Control` | – | – |
 //! | `Checkpoint` | all → 0 | one a period | – | the next period repeats it |
@@ -29,15 +30,38 @@ pub const MESH_CAPACITY: usize = 1024;
 pub enum ShardMessage {
     Boot(Arc<Boot>),
     Delta(Delta),
-    Applied { offset: i64 },
-    Control { token: u64, request: Box<ControlRequest> },
-    ControlReply { token: u64, reply: Box<ControlReply> },
+    Applied {
+        offset: i64,
+    },
+    /// The folders of the topics that the delta from this offset on deletes are out of the way.
+    Cleared {
+        base_offset: i64,
+    },
+    Control {
+        token: u64,
+        request: Box<ControlRequest>,
+    },
+    ControlReply {
+        token: u64,
+        reply: Box<ControlReply>,
+    },
     Checkpoint(Vec<CheckpointEntry>),
-    Sample { token: u64 },
-    Samples { token: u64, samples: Box<Samples> },
-    DataDir { number: usize, news: DirNews },
+    Sample {
+        token: u64,
+    },
+    Samples {
+        token: u64,
+        samples: Box<Samples>,
+    },
+    DataDir {
+        number: usize,
+        news: DirNews,
+    },
     Stop,
-    Stopped { entries: Vec<CheckpointEntry>, clean: bool },
+    Stopped {
+        entries: Vec<CheckpointEntry>,
+        clean: bool,
+    },
 }
 
 /// What every shard needs to know before it opens its partitions.

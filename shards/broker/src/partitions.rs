@@ -75,6 +75,10 @@ pub(crate) struct LocalPartitions {
     sorted: RefCell<Option<Vec<Rc<Partition>>>>,
     opening: Cell<usize>,
     settled: Notify,
+    /// Partitions that the image names are still to get their slots.
+    registering: Rc<Pending>,
+    /// Deleted ones whose folders still have their names.
+    deleting: Rc<Pending>,
     pub recovery: Recovery,
     queues: Vec<Queue>,
     /// By data directory: one that hangs must not keep the others' partitions waiting.
@@ -88,6 +92,8 @@ impl LocalPartitions {
             sorted: RefCell::default(),
             opening: Cell::new(0),
             settled: Notify::new(),
+            registering: Rc::default(),
+            deleting: Rc::default(),
             recovery: Recovery::default(),
             queues: (0..data_dirs).map(|_| Queue::default()).collect(),
             permits: (0..data_dirs).map(|_| Semaphore::new(OPENING_MAX)).collect(),
@@ -106,6 +112,21 @@ impl LocalPartitions {
             queue.ask_for(opening);
         }
         Some(opening.ended())
+    }
+
+    /// Until the guard is dropped, partitions without a slot may be about to get one.
+    pub fn register(&self) -> PendingGuard {
+        self.registering.begin()
+    }
+
+    /// If partitions are still to get their slots: resolves when they have.
+    pub fn registered(&self) -> Option<Notified> {
+        (self.registering.count.get() > 0).then(|| self.registering.ended.notified())
+    }
+
+    /// A stop waits until the guard is dropped.
+    pub fn deleting(&self) -> PendingGuard {
+        self.deleting.begin()
     }
 
     pub fn get(&self, key: &Key) -> Option<Rc<Partition>> {
@@ -289,14 +310,24 @@ impl LocalPartitions {
         paused.end();
     }
 
-    /// Takes the partitions out of service and deletes their logs; returns when their directories
+    /// Takes a partition out of service; what is left of it is to be deleted.
+    pub fn withdraw(&self, key: Key) -> Option<Slot> {
+        self.replace(key, None)
+    }
+
+    /// Deletes the logs of partitions that are out of service; returns when their directories
     /// have been renamed, so that a topic of the same name can be created. One that is still being
     /// recovered is given up first, which takes a moment.
-    pub async fn delete(&self, shard: &Rc<Shard>, keys: &[Key]) {
+    pub async fn delete(&self, shard: &Rc<Shard>, withdrawn: Vec<Slot>) {
         let mut dirs = BTreeSet::new();
-        for some in keys.chunks(OPENING_MAX) {
-            let deleted = reactor::join_all(some.iter().map(|key| self.delete_one(shard, *key)));
-            dirs.extend(deleted.await.into_iter().flatten());
+        let mut left = withdrawn.into_iter();
+        loop {
+            let some = left.by_ref().take(OPENING_MAX);
+            let some: Vec<_> = some.map(|slot| self.delete_one(shard, slot)).collect();
+            if some.is_empty() {
+                break;
+            }
+            dirs.extend(reactor::join_all(some).await.into_iter().flatten());
         }
         for number in dirs {
             let Some(data_dir) = shard.data_dirs().get(number) else { continue };
@@ -308,8 +339,8 @@ impl LocalPartitions {
     }
 
     /// Returns the number of the data directory that has to be synced.
-    async fn delete_one(&self, shard: &Rc<Shard>, key: Key) -> Option<usize> {
-        match self.replace(key, None)? {
+    async fn delete_one(&self, shard: &Rc<Shard>, slot: Slot) -> Option<usize> {
+        match slot {
             Slot::Online(partition) => {
                 let number = partition.dir_number;
                 let deleting = async {
@@ -378,8 +409,8 @@ impl LocalPartitions {
             }
         }
         opening.sort_by(|a, b| {
-            let order = |o: &Opening| (o.assignment.topic.clone(), o.assignment.index);
-            order(a).cmp(&order(b))
+            let (a, b) = (&a.assignment, &b.assignment);
+            (&a.topic, a.index).cmp(&(&b.topic, b.index))
         });
         let mut clean = true;
         let mut entries = Vec::new();
@@ -409,12 +440,16 @@ impl LocalPartitions {
         let (mut entries, mut clean) = self.give_up_opening().await;
         // One that could not be opened was not recovered either.
         clean &= self.counts().offline == 0;
+        while self.deleting.count.get() > 0 {
+            self.deleting.ended.notified().await;
+        }
         let closing: Vec<_> = self.online();
         self.slots.borrow_mut().clear();
         self.sorted.replace(None);
         let mut tasks = Vec::with_capacity(closing.len());
         for partition in closing {
             let permit = self.permit(partition.dir_number).await;
+            reactor::yield_if_due().await;
             tasks.push(reactor::spawn(async move {
                 let closed = partition.log.clone().close().await;
                 drop(permit);
@@ -442,6 +477,32 @@ impl LocalPartitions {
             reactor::yield_now().await;
         }
         entries
+    }
+}
+
+/// Something that others wait for until nobody is at it any more.
+#[derive(Default)]
+struct Pending {
+    count: Cell<usize>,
+    ended: Notify,
+}
+
+impl Pending {
+    fn begin(self: &Rc<Self>) -> PendingGuard {
+        self.count.set(self.count.get() + 1);
+        PendingGuard(self.clone())
+    }
+}
+
+pub(crate) struct PendingGuard(Rc<Pending>);
+
+impl Drop for PendingGuard {
+    fn drop(&mut self) {
+        let left = self.0.count.get() - 1;
+        self.0.count.set(left);
+        if left == 0 {
+            self.0.ended.notify_all();
+        }
     }
 }
 

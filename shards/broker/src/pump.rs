@@ -51,6 +51,7 @@ pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerEr
                     progress.note(from, offset);
                 }
             }
+            ShardMessage::Cleared { base_offset } => shard.leaving.note(base_offset),
             ShardMessage::Control { token, request } => {
                 let queue = shard.controller.borrow().clone();
                 if let Some(queue) = queue {

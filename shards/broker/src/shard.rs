@@ -12,14 +12,14 @@ use log::{Failing, LogShared};
 use meta::config::{BrokerConfig, Layers, StaticConfig, TopicConfig};
 use meta::controller::ProducerIdBlock;
 use meta::{Failure, Image, NodeId};
-use reactor::sync::{Notify, OneshotSender, oneshot};
+use reactor::sync::{Notified, Notify, OneshotSender, oneshot};
 use reactor::{Instant, Mesh};
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use wire::{ErrorCode, Uuid};
 
 use crate::cleaner::Cleaner;
 use crate::control::{ControlReply, ControlRequest};
-use crate::controller::{Job, ReplyTo};
+use crate::controller::{Job, Leaving, ReplyTo};
 use crate::data_dirs::moves::Moves;
 use crate::data_dirs::{DataDirs, DirState};
 use crate::fetch_session::{FetchSessions, TopicRef};
@@ -104,6 +104,8 @@ pub(crate) struct Shard {
     next_token: Cell<u64>,
     /// The controller's queue, on shard 0 only.
     pub controller: RefCell<Option<reactor::sync::Sender<Job>>>,
+    /// Deleted topics whose folders still have their names; kept on shard 0.
+    pub leaving: Leaving,
     /// Producer ids granted to this shard and not handed out yet.
     producer_ids: RefCell<ProducerIdBlock>,
     /// Produce requests whose acknowledgement is still to come.
@@ -144,6 +146,7 @@ impl Shard {
             calls: RefCell::default(),
             next_token: Cell::new(0),
             controller: RefCell::new(None),
+            leaving: Leaving::default(),
             producer_ids: RefCell::new(ProducerIdBlock::EMPTY),
             produces_waiting: Rc::default(),
             stopping: Cell::new(false),
@@ -308,17 +311,28 @@ impl Shard {
         };
         let hint = LeaderHint { node_id: partition.leader.0, epoch: partition.leader_epoch };
         let leader = (partition.leader != meta::NO_LEADER).then_some(hint);
-        NotHere { leader, ..NotHere::because(ErrorCode::NotLeaderOrFollower) }
+        let opening = hint.node_id == self.node_id && self.partitions.registered().is_some();
+        NotHere { leader, opening, ..NotHere::because(ErrorCode::NotLeaderOrFollower) }
     }
 
     /// Waits while the partition is opening, at most until the given time.
     pub async fn wait_until_open(&self, topic: &TopicRef, index: i32, until: Instant) {
         let Some(id) = self.topic_id(topic) else { return };
-        while let Some(ended) = self.partitions.ask_for(&(id, index)) {
+        while let Some(ended) = self.opening(id, index) {
             if reactor::timeout(until - reactor::now(), ended).await.is_err() {
                 return;
             }
         }
+    }
+
+    /// If the partition is opening, or will be in a moment: resolves when there is more to know.
+    fn opening(&self, topic_id: Uuid, index: i32) -> Option<Notified> {
+        let key = (topic_id, index);
+        let opening = self.partitions.ask_for(&key);
+        if opening.is_some() || self.partitions.with_slot(&key, |slot| slot.is_some()) {
+            return opening;
+        }
+        self.elsewhere(topic_id, index).opening.then(|| self.partitions.registered()).flatten()
     }
 
     /// The partition; one that is opening for long is answered as if it were led elsewhere, so that

@@ -100,8 +100,27 @@ fn two_thousand_partitions_are_made_written_recovered_and_deleted() {
             }
         }
         assert_eq!(clients[1].delete_topic(TOPIC).await.expect("delete"), 0);
-        assert_eq!(folders(Path::new(&path)), 0, "the names are free when the answer comes");
-        assert_eq!(clients[1].create_topic(TOPIC, 1, &[]).await.expect("create again"), 0);
+        for client in &mut clients {
+            let (error, ..) = client.fetch(TOPIC, 0, 0, 0).await.expect("an answer");
+            assert_eq!(error, 3, "it is out of service when the answer comes");
+        }
+        // At once, though the old folders may still be there under the same names, and on other
+        // shards than the new ones.
+        let again = PARTITIONS / 2 + 1;
+        assert_eq!(clients[1].create_topic(TOPIC, again, &[]).await.expect("create again"), 0);
+        let leaders = self::leaders(&mut clients[0]).await;
+        for partition in [0, 1, again / 2, again - 1] {
+            let bytes = batch(&[b"new"], reactor::wall_clock_ms());
+            let leader = &mut clients[leaders[partition as usize]];
+            let told = leader.produce(TOPIC, partition, &bytes).await.expect("produce");
+            assert_eq!(told, (0, 0), "partition {partition} begins afresh");
+        }
+        assert!(folders(Path::new(&path)) <= again as usize, "the old ones have other names");
+        let aside = std::fs::read_dir(&path).expect("the data folder");
+        let aside = aside.filter(|e| {
+            e.as_ref().is_ok_and(|e| e.file_name().to_string_lossy().ends_with("-stray"))
+        });
+        assert_eq!(aside.count(), 0, "none is taken for somebody else's");
     })
     .expect("io_uring works here");
     // Closed cleanly or not, a partition that nobody asks for has no open file.

@@ -19,6 +19,9 @@ use crate::waiters::{Ticket, Waiters};
 pub(crate) trait Evict {
     /// Frees a chunk if all its bytes are on the device and nobody is at it.
     fn evict(&self, segment: i64, chunk: u64) -> bool;
+
+    /// As `evict`, if nothing was added to any chunk of it since the last round of this.
+    fn evict_idle(&self, segment: i64, chunk: u64, round: u64) -> bool;
 }
 
 struct Candidate {
@@ -34,6 +37,7 @@ pub(crate) struct Budget {
     /// Grows with every write that completed and every charge that came back.
     progress: Cell<u64>,
     next_chunk: Cell<u64>,
+    idle_round: Cell<u64>,
     /// By chunk number, which grows: the first is the oldest.
     chunks: RefCell<BTreeMap<u64, Candidate>>,
     waiting: RefCell<Waiters>,
@@ -89,6 +93,7 @@ impl Budget {
             unwritten: Cell::new(0),
             progress: Cell::new(0),
             next_chunk: Cell::new(0),
+            idle_round: Cell::new(0),
             chunks: RefCell::default(),
             waiting: RefCell::default(),
             pinned: RefCell::default(),
@@ -189,6 +194,26 @@ impl Budget {
         self.waiting.borrow_mut().wake_all();
     }
 
+    /// Frees the chunks of logs that fell idle, oldest first.
+    pub(crate) async fn free_idle(&self) {
+        let round = self.idle_round.get() + 1;
+        self.idle_round.set(round);
+        let end = self.next_chunk.get();
+        let mut from = 0;
+        while from < end {
+            let (chunk, segment, owner) = {
+                let chunks = self.chunks.borrow();
+                let Some((chunk, candidate)) = chunks.range(from..end).next() else { return };
+                (*chunk, candidate.segment, candidate.owner.upgrade())
+            };
+            if let Some(owner) = owner {
+                owner.evict_idle(segment, chunk, round);
+            }
+            from = chunk + 1;
+            reactor::yield_if_due().await;
+        }
+    }
+
     /// Frees the oldest chunk that can be freed; `false` if none can.
     fn evict_oldest(&self) -> bool {
         let mut from = 0;
@@ -234,6 +259,10 @@ mod tests {
             let at = self.charges.borrow().iter().position(|c| c.chunk() == chunk);
             let freed = at.map(|at| self.charges.borrow_mut().remove(at));
             freed.is_some()
+        }
+
+        fn evict_idle(&self, segment: i64, chunk: u64, _round: u64) -> bool {
+            self.evict(segment, chunk)
         }
     }
 

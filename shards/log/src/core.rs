@@ -117,6 +117,8 @@ pub(crate) struct State {
     pub(crate) next_file: NextFile,
     /// Bytes written since the last flush.
     pub(crate) bytes_since_flush: u64,
+    /// What the last sweep of idle tails found.
+    pub(crate) swept: Swept,
     /// Its file was written or opened to read since somebody last looked.
     pub(crate) used_lately: bool,
     /// The offset that the partition's checkpoint has, -1 if it has none.
@@ -130,6 +132,20 @@ pub(crate) struct State {
     pub(crate) wait_visible: Waiters,
     pub(crate) wait_written: Waiters,
     pub(crate) wait_change: Waiters,
+}
+
+/// Whether a log was written between two sweeps.
+#[derive(Clone, Copy)]
+pub(crate) struct Swept {
+    round: u64,
+    end: i64,
+    idle: bool,
+}
+
+impl Default for Swept {
+    fn default() -> Self {
+        Swept { round: 0, end: -1, idle: false }
+    }
 }
 
 pub(crate) struct Core {
@@ -255,6 +271,20 @@ impl Evict for Core {
         let even_current = Some(segment.base) != active || !self.pinned.get();
         segment.evict(chunk, even_current)
     }
+
+    fn evict_idle(&self, segment: i64, chunk: u64, round: u64) -> bool {
+        let idle = {
+            let Ok(mut state) = self.state.try_borrow_mut() else { return false };
+            let end = state.log_end();
+            // The log's first chunk of a round finds out, the others of it follow.
+            if state.swept.round != round {
+                let idle = state.swept.end == end;
+                state.swept = Swept { round, end, idle };
+            }
+            state.swept.idle && state.swept.end == end
+        };
+        idle && self.evict(segment, chunk)
+    }
 }
 
 impl State {
@@ -294,6 +324,7 @@ impl State {
             flushed_snapshot: None,
             next_file: NextFile::None,
             bytes_since_flush: 0,
+            swept: Swept::default(),
             used_lately: false,
             checkpointed: -1,
             topic_id: Uuid::ZERO,

@@ -73,7 +73,7 @@ pub(crate) async fn sync_names(core: &Rc<Core>) -> Result<(), StorageError> {
             fs::sync_dir(&dir).await?;
         }
         match dir.parent().filter(|_| new_dir) {
-            Some(parent) => fs::sync_dir(parent).await,
+            Some(parent) => core.shared.name_syncs().sync(parent).await,
             None => Ok(()),
         }
     };
@@ -155,11 +155,12 @@ pub(crate) async fn write_small(path: &Path, bytes: Vec<u8>, synced: bool) -> io
     file.close().await
 }
 
-/// Writes a small file, unsynced, so that a crash of the process leaves the old bytes or the new.
-pub(crate) async fn replace_small(path: &Path, bytes: Vec<u8>) -> io::Result<()> {
+/// Writes a small file so that a crash of the process leaves the old bytes or the new. Its name is not
+/// synced.
+pub(crate) async fn replace_small(path: &Path, bytes: Vec<u8>, synced: bool) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(TMP_SUFFIX);
-    write_small(Path::new(&beside), bytes, false).await?;
+    write_small(Path::new(&beside), bytes, synced).await?;
     fs::rename(Path::new(&beside), path).await
 }
 

@@ -140,7 +140,7 @@ async fn note_recovery_point(core: &Rc<Core>, to: i64, checkpoint: Option<Checkp
     let (path, bytes) = (core.dir().join(checkpoint::FILE), checkpoint.encode());
     let written = match lasting(core) {
         true => fs::write_atomic(&path, bytes).await,
-        false => files::replace_small(&path, bytes).await,
+        false => files::replace_small(&path, bytes, false).await,
     };
     if let Err(error) = written {
         tracing::warn!(log = %core.name, "recovery point {to} not written: {error}");
@@ -179,6 +179,23 @@ async fn save_epochs(core: &Rc<Core>) -> io::Result<()> {
         encode_epochs(state.epochs.entries())
     };
     let result = fs::write_atomic(&core.dir().join(LEADER_EPOCHS), bytes).await;
+    if result.is_err() {
+        core.state.borrow_mut().epochs_changed = true;
+    }
+    result
+}
+
+/// The same without a sync of the folder: the one that makes the segments' names durable follows.
+async fn save_epochs_at_close(core: &Rc<Core>) -> io::Result<()> {
+    let bytes = {
+        let mut state = core.state.borrow_mut();
+        if !std::mem::take(&mut state.epochs_changed) {
+            return Ok(());
+        }
+        state.names_unsynced = true;
+        encode_epochs(state.epochs.entries())
+    };
+    let result = files::replace_small(&core.dir().join(LEADER_EPOCHS), bytes, true).await;
     if result.is_err() {
         core.state.borrow_mut().epochs_changed = true;
     }
@@ -250,6 +267,10 @@ async fn flush_to(
             Ok(false) => break,
             Err(error) => return Err(fail(core, error)),
         }
+    }
+    if !lasting(core) {
+        let saved = save_epochs_at_close(core).await;
+        saved.map_err(|error| core.storage_error("writing the leader epochs", error))?;
     }
     let synced = async {
         appender::sync(core).await?;

@@ -26,6 +26,7 @@ mod indexes;
 pub mod inspect;
 mod keeper;
 mod log;
+mod name_sync;
 mod names;
 mod open_files;
 mod prepare;

@@ -17,6 +17,7 @@ use crate::backfill::Backfill;
 use crate::budget::Budget;
 use crate::core::Core;
 use crate::graveyard::{self, Graveyard};
+use crate::name_sync::NameSyncs;
 use crate::open_files::OpenFiles;
 
 /// Bounds of one shard's logs.
@@ -72,6 +73,7 @@ struct Inner {
     short_of_space: RefCell<BTreeSet<PathBuf>>,
     space_changed: Notify,
     graveyard: Rc<Graveyard>,
+    name_syncs: NameSyncs,
     /// Sealed segments whose file or indexes are held in memory, oldest first.
     warm: RefCell<VecDeque<Warm>>,
 }
@@ -130,6 +132,7 @@ impl LogShared {
             short_of_space: RefCell::default(),
             space_changed: Notify::new(),
             graveyard: Rc::default(),
+            name_syncs: NameSyncs::default(),
             warm: RefCell::default(),
         }))
     }
@@ -172,6 +175,10 @@ impl LogShared {
         graveyard::remove_later(self, dir, Duration::ZERO);
     }
 
+    pub(crate) fn name_syncs(&self) -> &NameSyncs {
+        &self.0.name_syncs
+    }
+
     pub(crate) fn open_files(&self) -> &OpenFiles {
         &self.0.written
     }
@@ -180,6 +187,12 @@ impl LogShared {
     /// be called now and then; costs what is open, not what there is.
     pub fn cool_idle(&self) {
         self.0.written.sweep();
+    }
+
+    /// Frees the tails of logs that were not written since the last call, but for the bytes that
+    /// their next write repeats. To be called now and then.
+    pub async fn free_idle_tails(&self) {
+        self.0.budget.free_idle().await;
     }
 
     /// Files of segments that are written, open now or closed since the last look.

@@ -208,6 +208,8 @@ impl Pair {
             97 => {
                 shared.cool_idle();
                 shared.cool_idle();
+                shared.free_idle_tails().await;
+                shared.free_idle_tails().await;
             }
             98 => reactor::sleep(std::time::Duration::from_millis(dice.below(200))).await,
             _ => self.reopen(shared).await,

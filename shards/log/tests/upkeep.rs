@@ -385,10 +385,29 @@ fn a_thousand_idle_partitions_cost_kilobytes_each() {
             assert!(memory.cache_used_bytes() <= 16_000 * 1_024);
             let disk = disk_bytes(&data_dir);
             assert!(disk < 1_000 * (128 << 10), "{disk}");
+            while memory.unwritten_bytes() > 0 {
+                reactor::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            memory.free_idle_tails().await;
+            assert!(memory.cache_used_bytes() > 0, "they were written just now");
+            append(&logs[7], &batch(&[value(1, 100)], NOW_MS)).await;
+            memory.free_idle_tails().await;
+            let one = memory.cache_used_bytes();
+            assert!((1..=16_000).contains(&one), "{one} bytes: only one log was written since");
+            append(&logs[8], &batch(&[value(1, 100)], NOW_MS)).await;
+            logs[7].acknowledged(2).await.unwrap();
+            logs[8].acknowledged(2).await.unwrap();
+            for (log, batches) in [(&logs[7], 2), (&logs[8], 2), (&logs[9], 1)] {
+                let plan = log.plan_read(0, batches, 1 << 20, true).unwrap();
+                let bytes = plan.execute().await.unwrap().concat();
+                let found = wire::records::batches(&bytes).filter(|b| b.is_ok()).count();
+                assert_eq!(found as i64, batches);
+            }
             for some in logs.chunks(100) {
                 let closing = some.iter().map(|log| log.clone().close());
                 for closed in reactor::join_all(closing).await {
-                    assert_eq!(closed.unwrap().recovery_point, 1);
+                    let closed = closed.unwrap();
+                    assert_eq!(closed.recovery_point, closed.log_end_offset);
                 }
             }
         });

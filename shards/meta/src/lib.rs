@@ -14,7 +14,8 @@ mod record;
 pub use controller::{Controller, Decision, Entropy, Failure, Outcome};
 pub use error::MetaError;
 pub use image::{
-    Changes, Delta, Endpoint, Image, NO_LEADER, Node, NodeLoad, Partition, Replicas, Topic,
+    Changes, Delta, Endpoint, Image, NO_LEADER, Node, NodeLoad, Partition, Partitions, Replicas,
+    Topic,
 };
 pub use node::{NodeId, SHARDS_PER_BROKER};
 pub use record::MetadataRecord;

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use ahash::AHashMap;
+use meta::Image;
 use wire::messages::metadata_request::MetadataRequest;
 use wire::messages::metadata_response::{
     MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
@@ -47,14 +48,18 @@ pub(crate) async fn handle(request: Request) -> Handled {
     drop(body);
     let shard = &request.shard;
     let topics = if wants_all {
-        every_topic(shard)
+        every_topic(shard).await
     } else {
         let asked = asked.unwrap_or_default();
         let not_created = match may_create {
             true => create_missing(shard, &asked).await,
             false => AHashMap::new(),
         };
-        asked.iter().map(|one| named_topic(shard, &request, one, &not_created)).collect()
+        let mut topics = Vec::with_capacity(asked.len());
+        for one in &asked {
+            topics.push(named_topic(shard, &request, one, &not_created).await);
+        }
+        topics
     };
     let brokers: Vec<MetadataResponseBroker<'_>> = shard
         .endpoints()
@@ -75,24 +80,35 @@ pub(crate) async fn handle(request: Request) -> Handled {
     })
 }
 
-fn every_topic(shard: &Shard) -> Vec<MetadataResponseTopic<'static>> {
-    let image = shard.image();
-    image.topics().map(|topic| described(shard, topic)).collect()
+async fn every_topic(shard: &Shard) -> Vec<MetadataResponseTopic<'static>> {
+    // A copy: describing ten thousand partitions lets others run in between.
+    let image: Image = shard.image().clone();
+    let mut topics = Vec::with_capacity(image.topic_count());
+    for topic in image.topics() {
+        topics.push(described(shard, topic).await);
+    }
+    topics
 }
 
-fn named_topic(
+async fn named_topic(
     shard: &Shard,
     request: &Request,
     asked: &Asked,
     not_created: &AHashMap<String, ErrorCode>,
 ) -> MetadataResponseTopic<'static> {
-    let image = shard.image();
+    let topic = {
+        let image = shard.image();
+        match asked {
+            Asked::Name(name) => image.topic_by_name(name).cloned(),
+            Asked::Id(id) => image.topic_by_id(*id).cloned(),
+        }
+    };
+    if let Some(topic) = topic {
+        return described(shard, &topic).await;
+    }
     let mut missing = MetadataResponseTopic::default();
     match asked {
         Asked::Name(name) => {
-            if let Some(topic) = image.topic_by_name(name) {
-                return described(shard, topic);
-            }
             let failed = not_created.get(name).copied();
             let error = failed.unwrap_or(match meta::controller::topic_name_problem(name) {
                 None => ErrorCode::UnknownTopicOrPartition,
@@ -102,9 +118,6 @@ fn named_topic(
             missing.name = Some(owned(name));
         }
         Asked::Id(id) => {
-            if let Some(topic) = image.topic_by_id(*id) {
-                return described(shard, topic);
-            }
             missing.error_code = ErrorCode::UnknownTopicId.code();
             missing.topic_id = *id;
             missing.name = (request.version < NULL_NAME_VERSION).then(|| owned(""));
@@ -142,10 +155,10 @@ async fn create_missing(shard: &Shard, asked: &[Asked]) -> AHashMap<String, Erro
     }
 }
 
-fn described(shard: &Shard, topic: &meta::Topic) -> MetadataResponseTopic<'static> {
-    let partitions: Vec<MetadataResponsePartition<'_>> = (0i32..)
-        .zip(&topic.partitions)
-        .map(|(index, partition)| MetadataResponsePartition {
+async fn described(shard: &Shard, topic: &meta::Topic) -> MetadataResponseTopic<'static> {
+    let mut partitions = Vec::with_capacity(topic.partitions.len());
+    for (index, partition) in (0i32..).zip(&topic.partitions) {
+        partitions.push(MetadataResponsePartition {
             error_code: leader_error(partition).code(),
             partition_index: index,
             leader_id: partition.leader.0,
@@ -153,8 +166,9 @@ fn described(shard: &Shard, topic: &meta::Topic) -> MetadataResponseTopic<'stati
             replica_nodes: node_ids(&partition.replicas).into(),
             isr_nodes: node_ids(&partition.isr).into(),
             offline_replicas: shard.offline_replicas(partition).into(),
-        })
-        .collect();
+        });
+        reactor::yield_if_due().await;
+    }
     MetadataResponseTopic {
         error_code: ErrorCode::None.code(),
         name: Some(owned(&topic.name)),

@@ -67,13 +67,14 @@ pub(crate) async fn at_start(
     }
     let mut found = Found::new();
     for (name, mut logs) in copies {
+        reactor::yield_if_due().await;
         set_strays_aside(dirs, &name, &mut logs, image).await;
         if let Some(log) = choose(dirs, &name, logs, recorded(image, &name, broker_id)).await? {
             found.insert(name, log);
         }
     }
-    let records = record(dirs, image, &found, broker_id);
-    warn_of_missing(dirs, image, &found, broker_id);
+    let records = record(dirs, image, &found, broker_id).await;
+    warn_of_missing(dirs, image, &found, broker_id).await;
     Ok(Settled { found, records })
 }
 
@@ -176,11 +177,17 @@ fn any_failed(dirs: &DataDirs) -> bool {
 }
 
 /// The records that say where each partition is, for those of which the metadata did not.
-fn record(dirs: &DataDirs, image: &Image, found: &Found, broker_id: i32) -> Vec<MetadataRecord> {
+async fn record(
+    dirs: &DataDirs,
+    image: &Image,
+    found: &Found,
+    broker_id: i32,
+) -> Vec<MetadataRecord> {
     let mut placer = Placer::new(dirs.candidates(image));
     let mut records = Vec::new();
     for topic in image.topics() {
         for (index, partition) in (0i32..).zip(&topic.partitions) {
+            reactor::yield_if_due().await;
             let own = partition.replicas.iter().find(|node| node.broker() == broker_id);
             let Some(own) = own.copied() else { continue };
             let name = partition_dir_name(&topic.name, index);
@@ -205,12 +212,13 @@ fn record(dirs: &DataDirs, image: &Image, found: &Found, broker_id: i32) -> Vec<
 }
 
 /// Says which partitions are offline or begin empty.
-fn warn_of_missing(dirs: &DataDirs, image: &Image, found: &Found, broker_id: i32) {
+async fn warn_of_missing(dirs: &DataDirs, image: &Image, found: &Found, broker_id: i32) {
     let mut offline: BTreeMap<String, (usize, String)> = BTreeMap::new();
     let mut empty: Option<(usize, String)> = None;
     let note = |one: &mut (usize, String)| one.0 += 1;
     for topic in image.topics() {
         for (index, partition) in (0i32..).zip(&topic.partitions) {
+            reactor::yield_if_due().await;
             let name = partition_dir_name(&topic.name, index);
             let Some(id) = partition.directory_on(broker_id) else { continue };
             match dirs.usable_with_id(id) {

@@ -114,6 +114,7 @@ impl MetadataLog {
                     }
                     let value = record.value.unwrap_or_default();
                     records.push(MetadataRecord::from_bytes(value).map_err(corrupt)?);
+                    reactor::yield_if_due().await;
                 }
                 next = batch.header().last_offset() + 1;
             }
@@ -206,6 +207,7 @@ impl MetadataLog {
         let mut builder = BatchBuilder::new();
         for record in records {
             builder.append(now_ms, None, Some(&record.to_bytes()?));
+            reactor::yield_if_due().await;
         }
         let bytes = builder.build().map_err(corrupt)?;
         let base_offset = self.end.get();

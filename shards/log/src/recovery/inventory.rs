@@ -178,7 +178,7 @@ impl Opening {
             Some(_) => Ok(checkpoint.filter(|c| c.topic_id.is_zero())),
             None => {
                 let bytes = encode_partition_metadata(expected);
-                files::replace_small(&self.dir.join(PARTITION_METADATA), bytes)
+                files::replace_small(&self.dir.join(PARTITION_METADATA), bytes, false)
                     .await
                     .map_err(|error| self.fail("writing partition.metadata", error))?;
                 Ok(checkpoint)

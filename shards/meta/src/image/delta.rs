@@ -1,5 +1,6 @@
 //! Deltas: a run of records for every shard, and what a shard has to do about it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use wire::Uuid;
@@ -44,13 +45,27 @@ impl Image {
     /// Applies every record of a delta and says what that changed. The delta must begin where the
     /// image ends.
     pub fn apply_delta(&mut self, delta: &Delta) -> Result<Changes, MetaError> {
-        let expected = self.offset + 1;
-        if delta.base_offset != expected {
-            return Err(MetaError::Gap { expected, found: delta.base_offset });
-        }
         let mut changes = Changes::default();
-        for record in delta.records.iter() {
-            self.note(record, &mut changes);
+        self.apply_part(delta, 0..delta.records.len(), &mut changes)?;
+        changes.settle();
+        Ok(changes)
+    }
+
+    /// Applies some of the records, which begin where the image ends. For a large delta in steps, on a
+    /// copy that nobody sees before it is whole; call [`Changes::settle`] after the last one.
+    pub fn apply_part(
+        &mut self,
+        delta: &Delta,
+        part: Range<usize>,
+        changes: &mut Changes,
+    ) -> Result<(), MetaError> {
+        let expected = self.offset + 1;
+        let found = delta.base_offset + part.start as i64;
+        if found != expected {
+            return Err(MetaError::Gap { expected, found });
+        }
+        for record in delta.records.get(part).unwrap_or_default() {
+            self.note(record, changes);
             match record {
                 // Deleting hands out the topic, so that the shard knows what it had.
                 MetadataRecord::RemoveTopic(r) => {
@@ -61,12 +76,7 @@ impl Image {
                 _ => self.apply(record)?,
             }
         }
-        changes.created.sort_unstable();
-        changes.leadership.sort_unstable();
-        changes.leadership.dedup();
-        changes.configs.sort_unstable();
-        changes.configs.dedup();
-        Ok(changes)
+        Ok(())
     }
 
     /// Notes what a record is about to change.
@@ -102,6 +112,15 @@ impl Image {
 }
 
 impl Changes {
+    /// Brings them into order and names each once.
+    pub fn settle(&mut self) {
+        self.created.sort_unstable();
+        self.leadership.sort_unstable();
+        self.leadership.dedup();
+        self.configs.sort_unstable();
+        self.configs.dedup();
+    }
+
     /// A topic is deleted: nothing else about it needs doing. One that was also created in this delta
     /// never was there for the shard.
     fn forget(&mut self, topic: Topic) {

@@ -1,10 +1,12 @@
 //! The metadata image: what the records of the metadata log, applied in order, add up to.
 //!
 //! Every shard has its own copy and applies the same deltas. Applying one costs what the delta holds,
-//! never what the image holds. Topics are found by name and by id in O(1) and listed by name.
+//! never what the image holds; a copy costs what there are topics, and shares their partitions. Topics
+//! are found by name and by id in O(1) and listed by name.
 
 mod delta;
 mod nodes;
+mod partitions;
 mod snapshot;
 mod topics;
 
@@ -15,6 +17,7 @@ use wire::messages as m;
 
 pub use delta::{Changes, Delta};
 pub use nodes::{Endpoint, Node};
+pub use partitions::Partitions;
 pub use topics::{NO_LEADER, NodeLoad, Partition, Replicas, Topic};
 
 use crate::config::{Layers, Overrides, Resource, ResourceKind, Settings, StaticConfig};

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use wire::Uuid;
 use wire::messages as m;
 
+use super::partitions::Partitions;
 use crate::error::MetaError;
 use crate::node::NodeId;
 
@@ -28,7 +29,7 @@ const SAME_LEADER: i32 = -2;
 pub struct Topic {
     pub id: Uuid,
     pub name: Arc<str>,
-    pub partitions: Vec<Partition>,
+    pub partitions: Partitions,
 }
 
 impl Topic {
@@ -75,7 +76,8 @@ pub struct NodeLoad {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Topics {
-    by_id: AHashMap<Uuid, Topic>,
+    /// Copies of an image share what has not changed since.
+    by_id: AHashMap<Uuid, Arc<Topic>>,
     by_name: AHashMap<Arc<str>, Uuid>,
     ordered: BTreeMap<Arc<str>, Uuid>,
     /// Names with `.` or `_`, by their form with `_` only.
@@ -91,20 +93,20 @@ impl Topics {
     }
 
     pub(super) fn by_id(&self, id: Uuid) -> Option<&Topic> {
-        self.by_id.get(&id)
+        self.by_id.get(&id).map(Arc::as_ref)
     }
 
     pub(super) fn by_name(&self, name: &str) -> Option<&Topic> {
-        self.by_id.get(self.by_name.get(name)?)
+        self.by_id(*self.by_name.get(name)?)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Topic> {
-        self.ordered.values().filter_map(|id| self.by_id.get(id))
+        self.ordered.values().filter_map(|id| self.by_id(*id))
     }
 
     pub(super) fn iter_from<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Topic> {
         let range = self.ordered.range::<str, _>((Bound::Included(name), Bound::Unbounded));
-        range.filter_map(|(_, id)| self.by_id.get(id))
+        range.filter_map(|(_, id)| self.by_id(*id))
     }
 
     pub(super) fn colliding(&self, name: &str) -> Option<&str> {
@@ -130,12 +132,12 @@ impl Topics {
         }
         self.by_name.insert(name.clone(), id);
         self.ordered.insert(name.clone(), id);
-        self.by_id.insert(id, Topic { id, name, partitions: Vec::new() });
+        self.by_id.insert(id, Arc::new(Topic { id, name, partitions: Partitions::default() }));
         Ok(())
     }
 
     pub(super) fn remove(&mut self, id: Uuid) -> Result<Topic, MetaError> {
-        let topic = self.by_id.remove(&id).ok_or(MetaError::NoTopic(id))?;
+        let topic = Arc::unwrap_or_clone(self.by_id.remove(&id).ok_or(MetaError::NoTopic(id))?);
         self.by_name.remove(&topic.name);
         self.ordered.remove(&topic.name);
         if let Some(form) = collision_form(&topic.name)
@@ -155,6 +157,7 @@ impl Topics {
 
     pub(super) fn set_partition(&mut self, r: &m::PartitionRecord<'_>) -> Result<(), MetaError> {
         let topic = self.by_id.get_mut(&r.topic_id).ok_or(MetaError::NoTopic(r.topic_id))?;
+        let topic = Arc::make_mut(topic);
         let partition = Partition {
             replicas: r.replicas.iter().map(NodeId).collect(),
             isr: r.isr.iter().map(NodeId).collect(),
@@ -186,6 +189,7 @@ impl Topics {
         r: &m::PartitionChangeRecord<'_>,
     ) -> Result<(), MetaError> {
         let topic = self.by_id.get_mut(&r.topic_id).ok_or(MetaError::NoTopic(r.topic_id))?;
+        let topic = Arc::make_mut(topic);
         let at = usize::try_from(r.partition_id).unwrap_or(usize::MAX);
         let Some(partition) = topic.partitions.get_mut(at) else {
             return Err(no_partition(topic, r.partition_id));
