@@ -148,7 +148,11 @@ impl LocalPartitions {
             Slot::Opening(_) | Slot::Offline(_) => None,
         });
         let mut online: Vec<Rc<Partition>> = online.collect();
-        online.sort_by(|a, b| (&a.topic, a.index).cmp(&(&b.topic, b.index)));
+        // Names of one topic are mostly one string, which need not be compared with itself.
+        online.sort_unstable_by(|a, b| match Rc::ptr_eq(&a.topic, &b.topic) {
+            true => a.index.cmp(&b.index),
+            false => (&a.topic, a.index).cmp(&(&b.topic, b.index)),
+        });
         self.sorted.replace(Some(online.clone()));
         online
     }
