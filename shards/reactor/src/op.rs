@@ -26,7 +26,7 @@ use crate::exec::{Runtime, context};
 use crate::file::{Allocate, OpenOptions, WriteBuf};
 use crate::fs::{DirEntry, Metadata, Space};
 
-/// Times an operation that ends with EINTR or EAGAIN is submitted again before the error stands:
+/// Times an operation that ends with EINTR, EAGAIN or not begun is submitted again before the error stands:
 /// at once for a start, then every millisecond.
 const RESUBMIT_MAX: u32 = 1_000;
 const RESUBMIT_AT_ONCE: u32 = 8;
@@ -85,6 +85,9 @@ impl Op {
             libc::EINTR => !matches!(self, Op::Close { .. }),
             // A lock that is taken, or an input opened as non-blocking, is an answer.
             libc::EAGAIN => !matches!(self, Op::Lock { .. } | Op::Input { .. } | Op::Output { .. }),
+            // Nobody here cancels these. The kernel gives back what it has not begun when it cannot
+            // make a worker thread for it, as when a signal comes at that moment.
+            libc::ECANCELED => !(self.is_cancellable() || matches!(self, Op::Close { .. })),
             _ => false,
         }
     }
@@ -180,7 +183,7 @@ impl Drop for Descriptor {
     }
 }
 
-/// Submits `op` and awaits its end; EINTR and EAGAIN are submitted again here, once for all.
+/// Submits `op` and awaits its end; what the kernel asks to try again is, here, once for all.
 pub(crate) async fn run(op: Op) -> (io::Result<u32>, Op) {
     let mut op = op;
     for attempt in 0..RESUBMIT_MAX {
