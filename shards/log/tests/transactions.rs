@@ -17,18 +17,6 @@ use wire::records::{BatchBuilder, batches};
 const DIR: &str = "/data/txn-0";
 const PRODUCERS: i64 = 4;
 
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
-
 fn config() -> LogConfig {
     LogConfig { segment_bytes: 1_500, index_interval_bytes: 300, ..LogConfig::default() }
 }

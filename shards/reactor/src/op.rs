@@ -26,8 +26,8 @@ use crate::exec::{Runtime, context};
 use crate::file::{Allocate, OpenOptions, WriteBuf};
 use crate::fs::{DirEntry, Metadata, Space};
 
-/// Times an operation that ends with EINTR, EAGAIN or not begun is submitted again before the error stands:
-/// at once for a start, then every millisecond.
+/// Times an operation that ends with EINTR, EAGAIN or not begun is submitted again before the error
+/// stands: at once for a start, then every millisecond.
 const RESUBMIT_MAX: u32 = 1_000;
 const RESUBMIT_AT_ONCE: u32 = 8;
 const RESUBMIT_PAUSE: Duration = Duration::from_millis(1);

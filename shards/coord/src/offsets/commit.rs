@@ -70,7 +70,9 @@ impl Coordinator {
         }
         let topics = request.topics.iter().map(|topic| {
             let (name, topic_id) = resolve(ctx, &topic.name, topic.topic_id);
+            // Unknown topics are told first: the group is not asked about them.
             let by_id = topic.name.is_empty() && !topic.topic_id.is_zero();
+            let unknown = name.is_none().then(|| unknown_topic(by_id));
             let partitions = topic.partitions.iter().map(|part| {
                 let offered = Offered {
                     topic: name.as_deref().unwrap_or_default(),
@@ -80,13 +82,9 @@ impl Coordinator {
                     leader_epoch: part.committed_leader_epoch,
                     metadata: part.committed_metadata.as_deref(),
                 };
-                // Unknown topics are told first: the group is not asked about them.
-                let code = match (refused, &name) {
-                    (_, None) if by_id => ErrorCode::UnknownTopicId,
-                    (_, None) => ErrorCode::UnknownTopicOrPartition,
-                    (Some(code), _) => code,
-                    (None, Some(_)) => self.offer(&committer, &offered, expire_ms, ctx, out),
-                };
+                let code = unknown
+                    .or(refused)
+                    .unwrap_or_else(|| self.offer(&committer, &offered, expire_ms, ctx, out));
                 answer::OffsetCommitResponsePartition {
                     partition_index: part.partition_index,
                     error_code: code.code(),
@@ -129,7 +127,9 @@ impl Coordinator {
         };
         let topics = request.topics.iter().map(|topic| {
             let (name, topic_id) = resolve(ctx, &topic.name, topic.topic_id);
+            // Unknown topics are told first: the group is not asked about them.
             let by_id = topic.name.is_empty() && !topic.topic_id.is_zero();
+            let unknown = name.is_none().then(|| unknown_topic(by_id));
             let partitions = topic.partitions.iter().map(|part| {
                 let offered = Offered {
                     topic: name.as_deref().unwrap_or_default(),
@@ -139,13 +139,9 @@ impl Coordinator {
                     leader_epoch: part.committed_leader_epoch,
                     metadata: part.committed_metadata.as_deref(),
                 };
-                // Unknown topics are told first: the group is not asked about them.
-                let code = match (refused, &name) {
-                    (_, None) if by_id => ErrorCode::UnknownTopicId,
-                    (_, None) => ErrorCode::UnknownTopicOrPartition,
-                    (Some(code), _) => code,
-                    (None, Some(_)) => self.offer(&committer, &offered, -1, ctx, out),
-                };
+                let code = unknown
+                    .or(refused)
+                    .unwrap_or_else(|| self.offer(&committer, &offered, -1, ctx, out));
                 txn_answer::TxnOffsetCommitResponsePartition {
                     partition_index: part.partition_index,
                     error_code: code.code(),
@@ -230,6 +226,13 @@ impl Coordinator {
         if let Some((member, due_ms)) = group.session_after_commit(committer.member, now_ms) {
             self.timers.set(Key::member(Kind::Session, id, &member), due_ms);
         }
+    }
+}
+
+fn unknown_topic(by_id: bool) -> ErrorCode {
+    match by_id {
+        true => ErrorCode::UnknownTopicId,
+        false => ErrorCode::UnknownTopicOrPartition,
     }
 }
 
