@@ -207,7 +207,7 @@ async fn load(
         DirState::Online | DirState::Full => None,
     });
     let failed = failed.collect();
-    Ok((log, Arc::new(Boot { image, found: settled.found, failed })))
+    Ok((log, Arc::new(Boot { image, found: settled.found, lost: settled.lost, failed })))
 }
 
 async fn register(

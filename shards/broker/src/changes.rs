@@ -40,7 +40,7 @@ pub(crate) async fn apply(shard: &Rc<Shard>, delta: &Delta) {
         lead_or_release(shard, *topic_id, *index).await;
         reactor::yield_if_due().await;
     }
-    open_all(shard, changes.created.iter().copied()).await;
+    open_all(shard, changes.created.iter().copied(), |_| true).await;
     drop(registering);
 }
 
@@ -112,7 +112,9 @@ pub(crate) async fn open_everything(shard: &Rc<Shard>, boot: &Boot) {
         .image
         .topics()
         .flat_map(|topic| (0i32..).take(topic.partitions.len()).map(|i| (topic.id, i)));
-    open_all(shard, everything).await;
+    let looked_everywhere = boot.failed.is_empty();
+    let may_begin = |name: &str| looked_everywhere && !boot.lost.contains(name);
+    open_all(shard, everything, may_begin).await;
     drop(registering);
     // The rest are other shards' partitions: once one of those comes here, or another topic of its
     // name, what was found at the start says nothing any more.
@@ -120,10 +122,18 @@ pub(crate) async fn open_everything(shard: &Rc<Shard>, boot: &Boot) {
     recovery::watch(shard);
 }
 
-/// Opens those of the partitions that this shard leads.
-async fn open_all(shard: &Rc<Shard>, partitions: impl Iterator<Item = (Uuid, i32)>) {
+/// Opens those of the partitions that this shard leads. Those that may begin are made if they are
+/// not there.
+async fn open_all(
+    shard: &Rc<Shard>,
+    partitions: impl Iterator<Item = (Uuid, i32)>,
+    may_begin: impl Fn(&str) -> bool,
+) {
     for (topic_id, index) in partitions {
         if let Some(assignment) = assignment(shard, topic_id, index) {
+            if may_begin(&assignment.dir_name()) {
+                shard.partitions.note_unmade((topic_id, index));
+            }
             shard.partitions.open(shard, assignment);
         }
         reactor::yield_if_due().await;

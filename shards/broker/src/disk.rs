@@ -3,7 +3,7 @@
 //! Runs on shard 0, before the shards open their partitions and after they have closed them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -38,6 +38,9 @@ pub(crate) struct DirSurvey {
     pub clean: bool,
     /// Partition directories by name.
     pub logs: Vec<(String, FoundLog)>,
+    /// Directory names of partitions that a clean shutdown left here with something in them; not
+    /// known after a crash.
+    pub written: BTreeSet<String>,
     /// Copies that were being made by a move: the partition's directory name, and their own.
     pub futures: Vec<(String, String)>,
 }
@@ -85,7 +88,15 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
         // log must not lose is in its own folder as well.
         false => Default::default(),
     };
-    let mut survey = DirSurvey { number, clean, logs: Vec::new(), futures: Vec::new() };
+    let written = recovery_points.iter().filter(|(_, point)| **point > 0);
+    let written = written.map(|((topic, index), _)| log::partition_dir_name(topic, *index));
+    let mut survey = DirSurvey {
+        number,
+        clean,
+        logs: Vec::new(),
+        written: written.collect(),
+        futures: Vec::new(),
+    };
     let mut deleted = Vec::new();
     for entry in fs::read_dir(data_dir).await? {
         if !entry.is_dir || entry.name == metadata_log::DIR_NAME {

@@ -29,7 +29,9 @@ pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
 
 pub(crate) fn of_log(error: &LogError) -> ErrorCode {
     match error {
-        LogError::Storage(_) | LogError::Foreign { .. } => ErrorCode::KafkaStorageError,
+        LogError::Storage(_) | LogError::Foreign { .. } | LogError::Missing(_) => {
+            ErrorCode::KafkaStorageError
+        }
         // Clients tell the application; KAFKA_STORAGE_ERROR they would retry in silence for good.
         LogError::Corrupt { .. } => ErrorCode::CorruptMessage,
         LogError::Closed(_) => ErrorCode::NotLeaderOrFollower,

@@ -15,7 +15,7 @@
 //! | `Stop` | 0 → all | once | `Stopped` | the process ends |
 //! | `Stopped` | all → 0 | once | – | – |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use meta::{Delta, Image};
@@ -69,6 +69,8 @@ pub struct Boot {
     pub image: Image,
     /// Partition directories found on disk, by name.
     pub found: BTreeMap<String, FoundLog>,
+    /// Partitions that were somewhere and of which nothing was found, by directory name.
+    pub lost: BTreeSet<String>,
     /// Data directories that have failed, with the reasons.
     pub failed: Vec<(usize, String)>,
 }

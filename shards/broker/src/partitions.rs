@@ -7,17 +7,18 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use ahash::{AHashMap, RandomState};
-use log::{Log, LogError, OpenHint};
+use log::{Log, LogConfig, LogError, OpenHint, Recovered};
 use reactor::sync::{Notified, Notify, Permit, Semaphore};
 use reactor::{Class, Either, race};
 use tracing::{debug, error, info, warn};
 use wire::Uuid;
 
+use crate::data_dirs::settle;
 use crate::mesh::{CheckpointEntry, FoundLog};
 use crate::opening::{OPENING_MAX, Opening, Queue};
 use crate::partition::Partition;
@@ -77,6 +78,9 @@ pub(crate) struct LocalPartitions {
     settled: Notify,
     /// Partitions that the image names are still to get their slots.
     registering: Rc<Pending>,
+    /// Those that may have no folder yet: new ones, and those of which a start found nothing though
+    /// it could look everywhere. Any other whose folder is not there is offline, never begun empty.
+    unmade: RefCell<BTreeSet<Key>>,
     /// Deleted ones whose folders still have their names.
     deleting: Rc<Pending>,
     pub recovery: Recovery,
@@ -93,6 +97,7 @@ impl LocalPartitions {
             opening: Cell::new(0),
             settled: Notify::new(),
             registering: Rc::default(),
+            unmade: RefCell::default(),
             deleting: Rc::default(),
             recovery: Recovery::default(),
             queues: (0..data_dirs).map(|_| Queue::default()).collect(),
@@ -112,6 +117,11 @@ impl LocalPartitions {
             queue.ask_for(opening);
         }
         Some(opening.ended())
+    }
+
+    /// The partition may have no folder yet.
+    pub fn note_unmade(&self, key: Key) {
+        self.unmade.borrow_mut().insert(key);
     }
 
     /// Until the guard is dropped, partitions without a slot may be about to get one.
@@ -316,6 +326,7 @@ impl LocalPartitions {
 
     /// Takes a partition out of service; what is left of it is to be deleted.
     pub fn withdraw(&self, key: Key) -> Option<Slot> {
+        self.unmade.borrow_mut().remove(&key);
         self.replace(key, None)
     }
 
@@ -377,22 +388,25 @@ impl LocalPartitions {
         }
     }
 
-    /// Hands the partition over to another shard of this host: closes its log.
+    /// Hands the partition over to another shard of this host: closes its log. When this returns,
+    /// nobody here is at its files any more, unless their directory has failed.
     pub async fn release(&self, shard: &Shard, key: Key) {
-        match self.replace(key, None) {
+        let slot = self.replace(key, None);
+        let unmade = self.unmade.borrow_mut().remove(&key);
+        match slot {
             Some(Slot::Opening(opening)) => {
                 opening.give_up().await;
-                close_before(&opening).await;
-            }
-            Some(Slot::Online(partition)) => {
-                let closing = partition.log.clone().close();
-                let closed = race(closing, shard.dirs.failed(partition.dir_number)).await;
-                if let Either::Left(Err(error)) = closed {
-                    let index = partition.index;
-                    warn!(topic = %partition.topic, partition = index, "close failed: {error}");
+                if let Some(before) = opening.take_before() {
+                    close_for_another(shard, before).await;
+                }
+                if unmade {
+                    make_for_another(shard, &opening).await;
                 }
             }
-            Some(Slot::Offline(_)) | None => {}
+            Some(Slot::Online(partition)) | Some(Slot::Offline(Some(partition))) => {
+                close_for_another(shard, partition).await;
+            }
+            Some(Slot::Offline(None)) | None => {}
         }
     }
 
@@ -522,6 +536,44 @@ fn checkpoint_entry(partition: &Partition) -> CheckpointEntry {
     }
 }
 
+/// Closes the log of a partition that another shard will open. What a close that fails leaves behind
+/// is what a crash would: the next opening recovers it, and a probe tells whether its disk works.
+async fn close_for_another(shard: &Shard, partition: Rc<Partition>) {
+    let number = partition.dir_number;
+    let (topic, index) = (partition.topic.clone(), partition.index);
+    // A task of its own: where the directory has failed, the close ends whenever it ends.
+    let closing = reactor::spawn(async move { partition.log.clone().close().await });
+    match race(closing, shard.dirs.failed(number)).await {
+        Either::Left(Ok(_) | Err(LogError::Closed(_))) => {}
+        Either::Left(Err(error)) => {
+            warn!(%topic, partition = index, "close failed, its next opening recovers it: {error}");
+            match &error {
+                LogError::Storage(failed) if disk::is_out_of_space(&failed.cause) => {
+                    shard.dirs.note_full(number);
+                }
+                _ => shard.dirs.suspect(number),
+            }
+        }
+        Either::Right(()) => {
+            warn!(%topic, partition = index, "not closed, its directory has failed");
+        }
+    }
+}
+
+/// A new partition whose folder was to be made: who opens it next expects one.
+async fn make_for_another(shard: &Shard, opening: &Opening) {
+    let Some(data_dir) = shard.data_dirs().get(opening.dir_number) else { return };
+    let dir = data_dir.join(opening.assignment.dir_name());
+    let making = reactor::fs::create_dir_all(&dir);
+    match race(making, shard.dirs.failed(opening.dir_number)).await {
+        Either::Left(Err(error)) => {
+            warn!("{} could not be made: {error}", dir.display());
+            shard.dirs.suspect(opening.dir_number);
+        }
+        Either::Left(Ok(())) | Either::Right(()) => {}
+    }
+}
+
 /// What could not be written is gone with the close; its producers were told so.
 async fn close_before(opening: &Opening) {
     if let Some(before) = opening.take_before()
@@ -574,6 +626,7 @@ async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
                 catch_up(shard, &partition);
             }
             let partition = Rc::new(partition);
+            partitions.unmade.borrow_mut().remove(&key);
             let slot = if shard.dirs.is_failed(dir_number) {
                 partition.log.fail("the data directory has failed");
                 Slot::Offline(Some(partition))
@@ -635,48 +688,9 @@ async fn open(shard: &Rc<Shard>, opening: &Opening) -> Result<Partition, String>
     };
     let dir: PathBuf = data_dir.join(assignment.dir_name());
     let config = shard.topic_config(&assignment.topic);
-    // Of a folder that nobody vouches for, what lies behind its checkpoint is looked at.
-    let new = OpenHint {
-        clean: false,
-        leader_epoch: assignment.leader_epoch,
-        topic_id: Some(assignment.topic_id),
-        ..OpenHint::default()
-    };
-    let hint = match assignment.found {
-        Some(found) => OpenHint {
-            clean: found.clean,
-            recovery_point: found.recovery_point,
-            log_start_offset: found.log_start_offset,
-            cleaner_point: found.cleaner_point,
-            ..new
-        },
-        None => new,
-    };
     let limits = shard.partition_limits();
     let options = settings::log_config(&config, &limits);
-    let now_ms = reactor::wall_clock_ms();
-    let try_open = |hint| {
-        let (dir, options) = (dir.clone(), options.clone());
-        Log::open_unless(&shard.log_shared, dir, options, hint, now_ms, &opening.cancel)
-    };
-    let opened = match try_open(hint).await {
-        // Left by an earlier topic of the same name; ours starts afresh.
-        Err(LogError::Foreign { .. }) => {
-            let aside = disk::set_aside(&dir).await;
-            let aside = aside.map_err(|error| format!("an older folder is in the way: {error}"))?;
-            warn!("{} is of a deleted topic; set aside as {}", dir.display(), aside.display());
-            try_open(new).await
-        }
-        opened => opened,
-    };
-    let (log, recovered) = opened.map_err(|error| {
-        if let LogError::Storage(failed) = &error
-            && disk::is_out_of_space(&failed.cause)
-        {
-            shard.dirs.note_full(dir_number);
-        }
-        error.to_string()
-    })?;
+    let (log, recovered) = open_log(shard, opening, &dir, &options).await?;
     shard.partitions.recovery.note(&recovered);
     if recovered.truncated_bytes > 0 {
         info!(
@@ -694,4 +708,58 @@ async fn open(shard: &Rc<Shard>, opening: &Opening) -> Result<Partition, String>
         config,
         (limits, shard.metrics.traffic.of_topic(&assignment.topic)),
     ))
+}
+
+async fn open_log(
+    shard: &Rc<Shard>,
+    opening: &Opening,
+    dir: &Path,
+    options: &LogConfig,
+) -> Result<(Log, Recovered), String> {
+    let assignment = &opening.assignment;
+    let key = (assignment.topic_id, assignment.index);
+    let may_begin = || shard.partitions.unmade.borrow().contains(&key);
+    // Of a folder that nobody vouches for, what lies behind its checkpoint is looked at.
+    let unknown = OpenHint {
+        clean: false,
+        leader_epoch: assignment.leader_epoch,
+        topic_id: Some(assignment.topic_id),
+        expected: !may_begin(),
+        ..OpenHint::default()
+    };
+    let hint = assignment.found.map_or(unknown, |found| OpenHint {
+        clean: found.clean,
+        recovery_point: found.recovery_point,
+        log_start_offset: found.log_start_offset,
+        cleaner_point: found.cleaner_point,
+        expected: true,
+        ..unknown
+    });
+    let now_ms = reactor::wall_clock_ms();
+    let try_open = |hint| {
+        let options = options.clone();
+        let dir = dir.to_owned();
+        Log::open_unless(&shard.log_shared, dir, options, hint, now_ms, &opening.cancel)
+    };
+    let mut opened = try_open(hint).await;
+    if let Err(LogError::Foreign { .. }) = opened {
+        // Left by an earlier topic of the same name.
+        let aside = disk::set_aside(dir).await;
+        let aside = aside.map_err(|error| format!("an older folder is in the way: {error}"))?;
+        warn!("{} is of a deleted topic; set aside as {}", dir.display(), aside.display());
+        opened = try_open(unknown).await;
+    }
+    if let Err(LogError::Missing(_)) = opened
+        && settle::finish_move(dir, assignment.topic_id).await?
+    {
+        opened = try_open(unknown).await;
+    }
+    opened.map_err(|error| {
+        if let LogError::Storage(failed) = &error
+            && disk::is_out_of_space(&failed.cause)
+        {
+            shard.dirs.note_full(opening.dir_number);
+        }
+        error.to_string()
+    })
 }

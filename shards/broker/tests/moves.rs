@@ -363,3 +363,109 @@ fn a_partition_moves_from_core_to_core() {
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
     assert_ne!(directory_id(0), directory_id(1));
 }
+
+/// The leader of partition 0 among the shards, and the offset that it gave to the batch.
+async fn produce_anywhere(clients: &mut [Client], bytes: &[u8]) -> (usize, i64) {
+    let begin = reactor::now();
+    loop {
+        for (shard, client) in clients.iter_mut().enumerate() {
+            match client.produce(TOPIC, 0, bytes).await.unwrap() {
+                (0, offset) => return (shard, offset),
+                // It is elsewhere, or offline for a while.
+                (6 | 56, _) => {}
+                other => panic!("produce answered {other:?}"),
+            }
+        }
+        assert!(reactor::now() - begin < Duration::from_secs(300), "it is served nowhere");
+        reactor::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A copy that cannot get the partition's name, and a new leader on another core meanwhile: what it
+/// opens is the partition with all it holds, or nothing.
+async fn reassign_amid_a_stuck_move(after: u64) {
+    let mut clients = start(2).await;
+    assert_eq!(clients[0].create_topic(TOPIC, 1, &SMALL_SEGMENTS).await.unwrap(), 0);
+    let bytes = batch(&[&[b'v'; 5000]], reactor::wall_clock_ms());
+    let mut written = 0;
+    let mut leader = 0;
+    while written < 12 {
+        let (shard, offset) = produce_anywhere(&mut clients, &bytes).await;
+        assert_eq!(offset, written);
+        (leader, written) = (shard, written + 1);
+    }
+    let (Some(from), _) = place(&mut clients[leader]).await else { panic!("it is nowhere") };
+    let to = DIRS.into_iter().find(|dir| *dir != from).unwrap();
+    with_faults(|faults| faults.disk.stuck_names.insert(to.into()));
+    assert_eq!(alter(&mut clients[leader], to, 0).await, 0);
+    reactor::sleep(Duration::from_micros(after)).await;
+    let node = 1000 + 1 - leader as i32;
+    assert_eq!(reassign(&mut clients[leader], Some(vec![node])).await, 0);
+    // Long enough for whoever leads it now to open something.
+    reactor::sleep(Duration::from_secs(1)).await;
+    with_faults(|faults| faults.disk.stuck_names.clear());
+    let (shard, offset) = produce_anywhere(&mut clients, &bytes).await;
+    assert_eq!((shard, offset), (1 - leader, written), "an offset was given twice");
+    assert_eq!(everything(&mut clients[shard]).await.len() as i64, written + 1);
+}
+
+#[test]
+fn a_copy_that_lost_its_race_with_a_reassignment_is_found_by_the_new_leader() {
+    for after in (200..600).map(|step| step * 100) {
+        let outcome = World::new(after).run(move || reassign_amid_a_stuck_move(after));
+        assert!(matches!(outcome, Outcome::Finished(())), "after {after} us: {outcome:?}");
+    }
+}
+
+/// Whether a directory is one that works.
+async fn works(client: &mut Client, dir: &str) -> bool {
+    let request = DescribeLogDirsRequest { topics: None };
+    let answer: DescribeLogDirsResponse<'static> =
+        client.call::<_, Described>(ApiKey::DescribeLogDirs, 4, &request).await.unwrap();
+    answer.results.iter().any(|result| result.log_dir == dir && result.error_code == 0)
+}
+
+/// What fails while a core lets go of a partition is what would fail for the next one: a probe tells
+/// whether it is the disk, and nothing acknowledged is lost.
+async fn reassign_with_a_close_that_fails(all_of_it: bool) {
+    let mut clients = start(2).await;
+    assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+    let bytes = batch(&[&[b'v'; 5000]], reactor::wall_clock_ms());
+    let mut leader = 0;
+    for written in 0..10 {
+        let (shard, offset) = produce_anywhere(&mut clients, &bytes).await;
+        assert_eq!(offset, written);
+        leader = shard;
+    }
+    let (Some(dir), _) = place(&mut clients[leader]).await else { panic!("it is nowhere") };
+    with_faults(|faults| {
+        let broken = match all_of_it {
+            true => vec!["t-0"],
+            false => vec!["t-0/00000000000000000000.index", PROBES[0], PROBES[1]],
+        };
+        faults.disk.broken.extend(broken.into_iter().map(|name| Path::new(&dir).join(name)));
+    });
+    let node = 1000 + 1 - leader as i32;
+    assert_eq!(reassign(&mut clients[leader], Some(vec![node])).await, 0);
+    let new = &mut clients[1 - leader];
+    let begin = reactor::now();
+    while works(new, &dir).await != all_of_it
+        || new.produce(TOPIC, 0, &bytes).await.unwrap().0 != 56
+    {
+        assert!(reactor::now() - begin < Duration::from_secs(60), "nobody looked at the disk");
+        reactor::sleep(Duration::from_millis(100)).await;
+    }
+    with_faults(|faults| faults.disk.broken.clear());
+    assert_eq!(produce_anywhere(&mut clients, &bytes).await, (1 - leader, 10));
+    assert_eq!(everything(&mut clients[1 - leader]).await.len(), 11);
+}
+
+const PROBES: [&str; 2] = ["corelane-probe-0.tmp", "corelane-probe-1.tmp"];
+
+#[test]
+fn a_close_that_fails_on_the_way_to_another_core_loses_nothing() {
+    for all_of_it in [true, false] {
+        let outcome = World::new(8).run(move || reassign_with_a_close_that_fails(all_of_it));
+        assert!(matches!(outcome, Outcome::Finished(())), "{all_of_it}: {outcome:?}");
+    }
+}

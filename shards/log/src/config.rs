@@ -143,6 +143,9 @@ pub struct OpenHint {
     /// Nothing below the recovery point can be done without: where something of it is damaged or
     /// gone, opening fails and leaves the files as they are, instead of cutting the log there.
     pub whole: bool,
+    /// The log was opened before: if its folder is not there, opening fails instead of making an
+    /// empty one.
+    pub expected: bool,
     /// The topic that the log is of: the folder of another one is refused, a new one is marked.
     pub topic_id: Option<Uuid>,
 }

@@ -27,6 +27,9 @@ pub enum LogError {
     Closed(Rc<str>),
     #[error("{file} is damaged at position {position}: {problem}")]
     Corrupt { file: String, position: u64, problem: String },
+    /// A log that was there before.
+    #[error("{0} is not there, though the log was opened before; put it back from a copy")]
+    Missing(Rc<str>),
     /// The folder is of an earlier topic of the same name.
     #[error("{dir} is of the topic with id {found}, not of {expected}; move it away")]
     Foreign { dir: Rc<str>, found: Uuid, expected: Uuid },

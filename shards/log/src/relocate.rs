@@ -17,6 +17,7 @@ use bytes::Bytes;
 use reactor::{ALIGN, AlignedBuf, Durability, File, OpenOptions, WriteBuf, fs};
 use smallvec::smallvec;
 
+use crate::checkpoints::PARTITION_METADATA;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::names::{FileKind, Found, classify, file_path};
@@ -177,6 +178,10 @@ impl Relocation {
             if entry.is_dir || found == Found::Leftover {
                 continue;
             }
+            if entry.name == PARTITION_METADATA {
+                wanted.insert(entry.name);
+                continue;
+            }
             let (old, new) = (dir.join(&entry.name), self.target.join(&entry.name));
             wanted.insert(entry.name);
             let size = fs::metadata(&old).await?.size;
@@ -211,6 +216,12 @@ impl Relocation {
             }
         }
         fs::sync_dir(&self.target).await?;
+        // Last of all: a copy that says whose it is is whole.
+        if wanted.contains(PARTITION_METADATA) {
+            let (old, new) = (dir.join(PARTITION_METADATA), self.target.join(PARTITION_METADATA));
+            copy_small(&old, &new).await?;
+            fs::sync_dir(&self.target).await?;
+        }
         match self.target.parent() {
             Some(parent) => fs::sync_dir(parent).await,
             None => Ok(()),

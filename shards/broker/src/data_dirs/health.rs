@@ -307,7 +307,7 @@ async fn revive(shard: &Rc<Shard>, number: usize) -> Result<(Uuid, disk::Found),
     }
     let survey = disk::survey_dir(path, number).await.map_err(|error| error.to_string())?;
     let image = shard.image().clone();
-    Ok((id, survey.settled_alone(path, id, &image, shard.broker_id()).await))
+    Ok((id, survey.settled_alone(&shard.dirs, id, &image, shard.broker_id()).await))
 }
 
 fn recover(shard: &Rc<Shard>, number: usize, id: Uuid, found: &disk::Found) {

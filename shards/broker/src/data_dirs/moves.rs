@@ -24,7 +24,7 @@ use reactor::{Class, Either, fs, race, spawn_in};
 use tracing::{info, warn};
 use wire::{ErrorCode, Uuid};
 
-use super::DirState;
+use super::{DirState, settle};
 use crate::control::ControlRequest;
 use crate::partition::Partition;
 use crate::shard::Shard;
@@ -180,6 +180,9 @@ async fn relocate(
     if log::parse_future_dir_name(&own_name) != Some(name.as_str()) {
         return Err("the topic's name is too long for the copy's folder".to_owned());
     }
+    settle::remove_copies(to, &name).await.map_err(|error| {
+        format!("an earlier copy is in the way and could not be removed: {error}")
+    })?;
     let future = to.join(own_name);
     let copied = copy(shard, moving, partition, future.clone()).await;
     let relocation = match copied {

@@ -13,14 +13,21 @@
 //! | not configured | nowhere | offline; never begun empty |
 //! | none (an older log) | somewhere | recorded |
 //! | none (an older log) | nowhere | placed, unless a directory has failed: it may be there |
+//! | usable | nowhere, and nothing says that it ever was | begun empty: a crash came before it was made |
+//! | usable | nowhere, but it was there, or a directory has failed | offline, never begun empty |
+//!
+//! That a partition was there is known from a copy that could not take its place, and from the
+//! checkpoints that a clean shutdown leaves. While the broker runs only a new partition begins empty
+//! (`LocalPartitions::note_unmade`).
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
 
-use log::partition_dir_name;
+use log::{checkpoints, partition_dir_name};
 use meta::{Image, MetadataRecord};
 use reactor::fs;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use wire::Uuid;
 
 use super::placement::Placer;
@@ -33,6 +40,8 @@ use crate::mesh::FoundLog;
 pub(crate) struct Settled {
     /// What is served, by directory name.
     pub found: Found,
+    /// What was somewhere and was not found, by directory name.
+    pub lost: BTreeSet<String>,
     /// Where partitions are that the metadata did not say.
     pub records: Vec<MetadataRecord>,
 }
@@ -46,6 +55,7 @@ pub(crate) async fn at_start(
     broker_id: i32,
 ) -> Result<Settled, BrokerError> {
     let mut copies: BTreeMap<String, Vec<FoundLog>> = BTreeMap::new();
+    let mut unfinished = BTreeSet::new();
     for survey in surveys {
         for (name, log) in &survey.logs {
             copies.entry(name.clone()).or_default().push(*log);
@@ -59,9 +69,12 @@ pub(crate) async fn at_start(
             if !here && !sure {
                 continue;
             }
-            if finish_future(path, own_name, name, here && !is_there).await {
-                let log = FoundLog { dir_number: survey.number, clean: true, ..FoundLog::UNKNOWN };
-                copies.entry(name.clone()).or_default().push(log);
+            match settle_copy((path, own_name), name, here && !is_there, image).await {
+                Copy::TookItsPlace => {
+                    copies.entry(name.clone()).or_default().push(moved_here(survey.number));
+                }
+                Copy::Left => drop(unfinished.insert(name.clone())),
+                Copy::Removed => {}
             }
         }
     }
@@ -74,8 +87,12 @@ pub(crate) async fn at_start(
         }
     }
     let records = record(dirs, image, &found, broker_id).await;
-    warn_of_missing(dirs, image, &found, broker_id).await;
-    Ok(Settled { found, records })
+    let was_there = |name: &str, home: usize| {
+        let of_home = || surveys.iter().find(|survey| survey.number == home);
+        unfinished.contains(name) || of_home().is_some_and(|survey| survey.written.contains(name))
+    };
+    let lost = missing(dirs, image, (&found, was_there), broker_id).await;
+    Ok(Settled { found, lost, records })
 }
 
 /// The directory that the metadata names for this partition.
@@ -84,12 +101,29 @@ fn recorded(image: &Image, dir_name: &str, broker_id: i32) -> Option<Uuid> {
     image.partition(&topic, index)?.directory_on(broker_id)
 }
 
-/// Gives a finished copy its name, or removes one that was never finished. Returns whether it is a
-/// partition now.
-async fn finish_future(data_dir: &Path, own_name: &str, name: &str, finished: bool) -> bool {
+/// What became of a copy that a move was making.
+enum Copy {
+    TookItsPlace,
+    Removed,
+    /// It could not be renamed or removed, or is not whole though the metadata names it.
+    Left,
+}
+
+/// Gives a finished copy its name, or removes one that was never finished.
+async fn settle_copy(
+    (data_dir, own_name): (&Path, &str),
+    name: &str,
+    counts: bool,
+    image: &Image,
+) -> Copy {
     let copy = data_dir.join(own_name);
+    let topic = log::parse_partition_dir_name(name).and_then(|(t, _)| image.topic_by_name(&t));
+    if counts && !is_whole(&copy, topic.map(|topic| topic.id)).await {
+        warn!("{} is no whole copy of {name}; it is left alone", copy.display());
+        return Copy::Left;
+    }
     let done = async {
-        if finished {
+        if counts {
             fs::rename(&copy, &data_dir.join(name)).await?;
         } else {
             fs::remove_dir_all(&copy).await?;
@@ -97,14 +131,80 @@ async fn finish_future(data_dir: &Path, own_name: &str, name: &str, finished: bo
         fs::sync_dir(data_dir).await
     };
     match done.await {
-        Ok(()) if finished => info!("finished the move of {name} to {}", data_dir.display()),
-        Ok(()) => info!("removed {}: the move was not finished", copy.display()),
+        Ok(()) if counts => {
+            info!("finished the move of {name} to {}", data_dir.display());
+            Copy::TookItsPlace
+        }
+        Ok(()) => {
+            info!("removed {}: the move was not finished", copy.display());
+            Copy::Removed
+        }
         Err(error) => {
             warn!("{} could not be settled: {error}", copy.display());
-            return false;
+            Copy::Left
         }
     }
-    finished
+}
+
+/// A copy says last of all whose it is.
+async fn is_whole(copy: &Path, topic_id: Option<Uuid>) -> bool {
+    let said = checkpoints::read_partition_metadata(copy).await.ok().flatten();
+    said.is_some() && said == topic_id
+}
+
+fn moved_here(dir_number: usize) -> FoundLog {
+    FoundLog { dir_number, clean: true, ..FoundLog::UNKNOWN }
+}
+
+/// The copies of a partition that moves have left in a data directory.
+async fn copies_of(data_dir: &Path, name: &str) -> io::Result<Vec<PathBuf>> {
+    let mut copies = Vec::new();
+    for entry in fs::read_dir(data_dir).await? {
+        if entry.is_dir && log::parse_future_dir_name(&entry.name) == Some(name) {
+            copies.push(data_dir.join(&entry.name));
+        }
+        reactor::yield_if_due().await;
+    }
+    Ok(copies)
+}
+
+/// Before a new copy of a partition is made: no other one may be taken for it.
+pub(crate) async fn remove_copies(data_dir: &Path, name: &str) -> io::Result<()> {
+    for copy in copies_of(data_dir, name).await? {
+        fs::remove_dir_all(&copy).await?;
+        info!("removed {}: an earlier move was not finished", copy.display());
+    }
+    Ok(())
+}
+
+/// The metadata says that a partition is in `dir`, which is not there: the copy of a move that could
+/// not take its place may be. Returns whether it has its place now.
+///
+/// # Errors
+/// There is one, and it still cannot take its place.
+pub(crate) async fn finish_move(dir: &Path, topic_id: Uuid) -> Result<bool, String> {
+    let name = dir.file_name().and_then(|name| name.to_str());
+    let (Some(data_dir), Some(name)) = (dir.parent(), name) else { return Ok(false) };
+    let copies = copies_of(data_dir, name).await.map_err(|error| error.to_string())?;
+    let mut whole = Vec::new();
+    for copy in &copies {
+        if is_whole(copy, Some(topic_id)).await {
+            whole.push(copy);
+        }
+    }
+    let [copy] = whole.as_slice() else {
+        return match whole.len() {
+            0 => Ok(false),
+            n => Err(format!("{} is not there, but {n} copies of it are", dir.display())),
+        };
+    };
+    let named = async {
+        fs::rename(copy, dir).await?;
+        fs::sync_dir(data_dir).await
+    };
+    named.await.map_err(|error| format!("{} cannot take its place: {error}", copy.display()))?;
+    info!("finished the move of {name} to {}", data_dir.display());
+    Ok(true)
 }
 
 async fn set_strays_aside(dirs: &DataDirs, name: &str, logs: &mut Vec<FoundLog>, image: &Image) {
@@ -211,10 +311,17 @@ async fn record(
     records
 }
 
-/// Says which partitions are offline or begin empty.
-async fn warn_of_missing(dirs: &DataDirs, image: &Image, found: &Found, broker_id: i32) {
+/// Says which partitions are offline or begin empty. Returns those that were somewhere, and must not.
+async fn missing(
+    dirs: &DataDirs,
+    image: &Image,
+    (found, was_there): (&Found, impl Fn(&str, usize) -> bool),
+    broker_id: i32,
+) -> BTreeSet<String> {
     let mut offline: BTreeMap<String, (usize, String)> = BTreeMap::new();
     let mut empty: Option<(usize, String)> = None;
+    let mut lost = BTreeSet::new();
+    let some_failed = any_failed(dirs);
     let note = |one: &mut (usize, String)| one.0 += 1;
     for topic in image.topics() {
         for (index, partition) in (0i32..).zip(&topic.partitions) {
@@ -224,6 +331,19 @@ async fn warn_of_missing(dirs: &DataDirs, image: &Image, found: &Found, broker_i
             match dirs.usable_with_id(id) {
                 _ if found.contains_key(&name) => {}
                 Err(reason) => note(offline.entry(reason).or_insert((0, name))),
+                Ok(home) if was_there(&name, home) => {
+                    let dir = dirs.path(home).unwrap_or(Path::new("")).join(&name);
+                    error!(
+                        "{} is not there, though it was written; it is offline until it is put \
+                         back or its topic is deleted",
+                        dir.display()
+                    );
+                    lost.insert(name);
+                }
+                Ok(_) if some_failed => {
+                    let reason = "they are not in their data directory, and another has failed";
+                    note(offline.entry(reason.to_owned()).or_insert((0, name)));
+                }
                 Ok(_) => note(empty.get_or_insert((0, name))),
             }
         }
@@ -241,6 +361,7 @@ async fn warn_of_missing(dirs: &DataDirs, image: &Image, found: &Found, broker_i
             warn!("starting without data directory {}: {reason}", path.display());
         }
     }
+    lost
 }
 
 impl DirSurvey {
@@ -248,32 +369,52 @@ impl DirSurvey {
     /// metadata says is there.
     pub async fn settled_alone(
         self,
-        data_dir: &Path,
+        dirs: &DataDirs,
         id: Uuid,
         image: &Image,
         broker_id: i32,
     ) -> Found {
         let mut found: Found = self.logs.into_iter().collect();
+        let Some(data_dir) = dirs.path(self.number) else { return found };
         for (name, own_name) in &self.futures {
-            let here = recorded(image, name, broker_id) == Some(id);
-            if finish_future(data_dir, own_name, name, here && !found.contains_key(name)).await {
-                let log = FoundLog { dir_number: self.number, clean: true, ..FoundLog::UNKNOWN };
-                found.insert(name.clone(), log);
+            let recorded = recorded(image, name, broker_id);
+            let here = recorded == Some(id);
+            if !here && recorded.is_some_and(|other| dirs.usable_with_id(other).is_err()) {
+                continue;
+            }
+            let counts = here && !found.contains_key(name);
+            let settled = settle_copy((data_dir, own_name), name, counts, image).await;
+            if matches!(settled, Copy::TookItsPlace) {
+                found.insert(name.clone(), moved_here(self.number));
             }
         }
         let names: Vec<String> = found.keys().cloned().collect();
         for name in names {
             let dir = data_dir.join(&name);
-            let elsewhere = recorded(image, &name, broker_id).is_some_and(|other| other != id);
-            if !elsewhere && !disk::is_stray(&dir, &name, image).await {
+            let elsewhere = recorded(image, &name, broker_id).filter(|other| *other != id);
+            if elsewhere.is_none() && !disk::is_stray(&dir, &name, image).await {
                 continue;
             }
             found.remove(&name);
+            if let Some(home) = elsewhere
+                && !is_in(dirs, home, &name).await
+            {
+                warn!("{name} is not where it should be, but here; the next start sees to it");
+                continue;
+            }
             match disk::set_aside(&dir).await {
                 Ok(aside) => warn!("{name} is not wanted here; set aside as {}", aside.display()),
                 Err(error) => warn!("{name} is not wanted here but stays: {error}"),
             }
         }
         found
+    }
+}
+
+async fn is_in(dirs: &DataDirs, id: Uuid, name: &str) -> bool {
+    let home = dirs.usable_with_id(id).ok().and_then(|number| dirs.path(number));
+    match home {
+        Some(home) => fs::exists(&home.join(name)).await.unwrap_or(false),
+        None => false,
     }
 }

@@ -67,43 +67,49 @@ pub(super) struct Inventory {
 }
 
 impl Opening {
-    /// Lists the folder, which is made if it is not there, and removes what a crash left half made
-    /// or half deleted. The name of a new folder is synced when something in it must last.
-    pub(super) async fn take_inventory(&self) -> Result<Inventory, LogError> {
-        let list = async {
-            let mut inventory = Inventory::default();
-            let mut entries = match fs::read_dir(&self.dir).await {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    fs::create_dir_all(&self.dir).await?;
-                    Vec::new()
-                }
-                listed => listed?,
-            };
-            if entries.iter().any(|entry| entry.name.ends_with(names::SWAP_SUFFIX)) {
-                swap::finish(&self.dir).await?;
-                entries = fs::read_dir(&self.dir).await?;
+    /// Lists the folder and removes what a crash left half made or half deleted. One that is not
+    /// there is made, unless it was there before. The name of a new folder is synced when something
+    /// in it must last.
+    pub(super) async fn take_inventory(&self, expected: bool) -> Result<Inventory, LogError> {
+        let failed = |error| self.fail("listing a partition", error);
+        let entries = match fs::read_dir(&self.dir).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && expected => {
+                return Err(LogError::Missing(self.name.clone()));
             }
-            for entry in entries {
-                match names::classify(&entry.name) {
-                    Name::Of(FileKind::Log, base) => {
-                        let size = fs::metadata(&self.dir.join(&entry.name)).await?.size;
-                        let size = u32::try_from(size).map_err(|_| {
-                            io::Error::other(format!("{} is larger than a segment", entry.name))
-                        })?;
-                        inventory.segments.push(OnDisk { base, size });
-                    }
-                    Name::Of(FileKind::Snapshot, at) => inventory.snapshots.push(at),
-                    Name::Of(FileKind::TxnIndex, base) => inventory.txn_indexes.push(base),
-                    Name::Leftover => remove_if_there(&self.dir.join(&entry.name)).await?,
-                    Name::Of(..) => {}
-                    Name::Other => inventory.has.note(&entry.name),
-                }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&self.dir).await.map_err(failed)?;
+                Vec::new()
             }
-            inventory.segments.sort_unstable_by_key(|s| s.base);
-            inventory.snapshots.sort_unstable_by(|a, b| b.cmp(a));
-            Ok(inventory)
+            listed => listed.map_err(failed)?,
         };
-        list.await.map_err(|error| self.fail("listing a partition", error))
+        self.sort_out(entries).await.map_err(failed)
+    }
+
+    async fn sort_out(&self, mut entries: Vec<fs::DirEntry>) -> io::Result<Inventory> {
+        let mut inventory = Inventory::default();
+        if entries.iter().any(|entry| entry.name.ends_with(names::SWAP_SUFFIX)) {
+            swap::finish(&self.dir).await?;
+            entries = fs::read_dir(&self.dir).await?;
+        }
+        for entry in entries {
+            match names::classify(&entry.name) {
+                Name::Of(FileKind::Log, base) => {
+                    let size = fs::metadata(&self.dir.join(&entry.name)).await?.size;
+                    let size = u32::try_from(size).map_err(|_| {
+                        io::Error::other(format!("{} is larger than a segment", entry.name))
+                    })?;
+                    inventory.segments.push(OnDisk { base, size });
+                }
+                Name::Of(FileKind::Snapshot, at) => inventory.snapshots.push(at),
+                Name::Of(FileKind::TxnIndex, base) => inventory.txn_indexes.push(base),
+                Name::Leftover => remove_if_there(&self.dir.join(&entry.name)).await?,
+                Name::Of(..) => {}
+                Name::Other => inventory.has.note(&entry.name),
+            }
+        }
+        inventory.segments.sort_unstable_by_key(|s| s.base);
+        inventory.snapshots.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(inventory)
     }
 
     /// Removes the segments below the start of the log: a power cut may bring back the names of some

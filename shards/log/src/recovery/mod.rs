@@ -83,7 +83,7 @@ struct Opening {
 
 impl Opening {
     async fn run(&mut self, hint: OpenHint) -> Result<State, LogError> {
-        let mut inventory = self.take_inventory().await?;
+        let mut inventory = self.take_inventory(hint.expected).await?;
         let checkpoint = self.saved_checkpoint(&inventory).await?;
         let checkpoint = self.check_topic(&hint, &inventory, checkpoint).await?;
         let known = checkpoint.as_ref();

@@ -14,6 +14,7 @@
 //! | a sync that fails | what it covered is lost at the next power cut, and the error comes once | `sync_eio_per_million` |
 //! | a read or write that fails | EIO; a failed write has landed, in part or not | `eio_per_million`, `eio_after` |
 //! | a device that is gone | everything below a path fails with EIO, through open files as well | `broken` |
+//! | a rename that fails | EIO, and both names are as before | `stuck_names` |
 //! | a device that is slow | everything below a path takes longer | `slow`, `latency`, `sync_latency` |
 //! | a disk that is full | what would grow fails with ENOSPC, on the machine or below a path | `capacity`, `full` |
 //! | a short transfer | a read or write ends after some of its sectors | `short_per_million` |

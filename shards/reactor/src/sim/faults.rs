@@ -46,6 +46,8 @@ pub struct DiskFaults {
     /// Directories on a device that is gone: everything at or below them fails with EIO, through
     /// files opened before as well.
     pub broken: BTreeSet<PathBuf>,
+    /// Directories into which, and out of which, nothing can be renamed: EIO.
+    pub stuck_names: BTreeSet<PathBuf>,
     /// Directories on a device that is slower: what everything at or below them takes on top.
     pub slow: BTreeMap<PathBuf, Delay>,
     /// Reads and writes that end short, per million.
@@ -73,6 +75,7 @@ impl Default for DiskFaults {
             eio_after: None,
             sync_eio_per_million: 0,
             broken: BTreeSet::new(),
+            stuck_names: BTreeSet::new(),
             slow: BTreeMap::new(),
             short_per_million: 0,
             interrupt_per_million: 0,

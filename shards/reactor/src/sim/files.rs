@@ -81,6 +81,13 @@ fn broken(state: &mut State, op: &Op) -> bool {
     if !state.faults.disk.broken.is_empty() && places(state, op).into_iter().any(gone) {
         return true;
     }
+    if let Op::Rename { from, to } = op {
+        let stuck = &state.faults.disk.stuck_names;
+        let of = |path: &Path| path.parent().is_some_and(|dir| stuck.contains(dir));
+        if of(from.as_path()) || of(to.as_path()) {
+            return true;
+        }
+    }
     let per_million = match op {
         Op::Read { .. } | Op::Write { .. } => state.faults.disk.eio_per_million,
         _ => 0,

@@ -1,0 +1,243 @@
+//! Partitions whose folder is not where it should be, in the simulator: never begun empty while
+//! something says that they held records.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reactor::sim::{Crash, Outcome, World, with_faults};
+use support::{BASE_PORT, Client, Shards, batch, start_on, values};
+use wire::ApiKey;
+use wire::messages::alter_partition_reassignments_request::{
+    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
+};
+use wire::messages::alter_partition_reassignments_response::AlterPartitionReassignmentsResponse;
+
+crate::response!(Reassigned, AlterPartitionReassignmentsResponse, borrows);
+
+const DIRS: [&str; 2] = ["/disk1", "/disk2"];
+const TOPIC: &str = "t";
+
+async fn start(shards: u16) -> (Shards, Vec<Client>) {
+    for dir in DIRS {
+        reactor::fs::create_dir_all(Path::new(dir)).await.unwrap();
+    }
+    reactor::fs::sync_dir(Path::new("/")).await.unwrap();
+    let mut started = start_on(shards, BASE_PORT, &DIRS, &[]);
+    started.ready().await;
+    let mut clients = Vec::new();
+    for address in &started.addresses {
+        clients.push(Client::connect(*address).await.unwrap());
+    }
+    (started, clients)
+}
+
+/// The answer of the partition's leader: error code and offset.
+async fn produce(clients: &mut [Client], value: &[u8]) -> (i16, i64) {
+    produce_to(clients, 0, value).await
+}
+
+async fn produce_to(clients: &mut [Client], partition: i32, value: &[u8]) -> (i16, i64) {
+    let bytes = batch(&[value], reactor::wall_clock_ms());
+    for client in clients {
+        match client.produce(TOPIC, partition, &bytes).await.unwrap() {
+            (6, _) => {}
+            answer => return answer,
+        }
+    }
+    panic!("nobody leads it");
+}
+
+/// Until the partition takes a record; its offset.
+async fn produce_again(clients: &mut [Client], value: &[u8]) -> i64 {
+    let begin = reactor::now();
+    loop {
+        match produce(clients, value).await {
+            (0, offset) => return offset,
+            (56, _) => {}
+            other => panic!("produce answered {other:?}"),
+        }
+        assert!(reactor::now() - begin < Duration::from_secs(600), "it stays offline");
+        reactor::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+async fn everything(client: &mut Client) -> Vec<Vec<u8>> {
+    let (error, _, bytes) = client.fetch(TOPIC, 0, 0, 0).await.unwrap();
+    assert_eq!(error, 0);
+    values(&bytes).into_iter().map(|(_, value)| value).collect()
+}
+
+/// The partition's folders.
+fn folders(world: &mut World) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for (path, _) in world.disk().files() {
+        let folder = path.parent().unwrap().to_path_buf();
+        if folder.file_name().is_some_and(|name| name == "t-0") && !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+/// Three records, and an end: clean, or by a crash.
+fn first_run(world: &mut World, clean: bool) {
+    let end = Duration::from_secs(20);
+    world.terminate_after(if clean { end } else { Duration::from_secs(3600) });
+    let ran = world.run(move || async move {
+        let (started, mut clients) = start(1).await;
+        assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+        for offset in 0..3 {
+            assert_eq!(produce(&mut clients, b"v").await, (0, offset));
+        }
+        if clean {
+            for task in started.tasks {
+                task.await.expect("a clean end");
+            }
+        } else {
+            reactor::sleep(Duration::from_secs(15)).await;
+        }
+    });
+    assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
+    world.terminate_after(Duration::from_secs(36_000));
+}
+
+#[test]
+fn a_folder_that_is_gone_after_a_clean_shutdown_is_not_begun_empty() {
+    let mut world = World::new(1);
+    first_run(&mut world, true);
+    let folder = folders(&mut world).remove(0);
+    let away = folder.with_file_name("kept");
+    let (gone, kept) = (folder.clone(), away.clone());
+    let ran = world.run(move || async move {
+        reactor::fs::rename(&gone, &kept).await.unwrap();
+        let (_started, mut clients) = start(1).await;
+        reactor::sleep(Duration::from_secs(30)).await;
+        assert_eq!(produce(&mut clients, b"v").await.0, 56);
+        assert_eq!(clients[0].fetch(TOPIC, 0, 0, 0).await.unwrap().0, 56);
+        assert!(!reactor::fs::exists(&gone).await.unwrap(), "an empty one was made");
+        // Put back, it is served again, without a restart.
+        reactor::fs::rename(&kept, &gone).await.unwrap();
+        assert_eq!(produce_again(&mut clients, b"v").await, 3);
+        assert_eq!(everything(&mut clients[0]).await.len(), 4);
+    });
+    assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
+}
+
+#[test]
+fn the_topic_of_a_folder_that_is_gone_can_be_deleted_and_made_again() {
+    let mut world = World::new(2);
+    first_run(&mut world, true);
+    let folder = folders(&mut world).remove(0);
+    let ran = world.run(move || async move {
+        reactor::fs::remove_dir_all(&folder).await.unwrap();
+        let (_started, mut clients) = start(1).await;
+        assert_eq!(produce(&mut clients, b"v").await.0, 56);
+        assert_eq!(clients[0].delete_topic(TOPIC).await.unwrap(), 0);
+        assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+        assert_eq!(produce(&mut clients, b"new").await, (0, 0));
+    });
+    assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
+}
+
+/// A log that failed is opened again, but not as a new one: its folder went in between.
+#[test]
+fn a_folder_that_goes_while_it_is_served_is_not_begun_empty() {
+    let outcome = World::new(3).run(|| async {
+        let (_started, mut clients) = start(1).await;
+        assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+        assert_eq!(produce(&mut clients, b"v").await, (0, 0));
+        let mut places = DIRS.map(|dir| Path::new(dir).join("t-0")).to_vec();
+        if !reactor::fs::exists(&places[0]).await.unwrap() {
+            places.reverse();
+        }
+        let (folder, kept) = (places[0].clone(), places[0].with_file_name("kept"));
+        with_faults(|faults| faults.disk.broken.insert(folder.clone()));
+        assert_eq!(produce(&mut clients, b"v").await.0, 56);
+        with_faults(|faults| faults.disk.broken.clear());
+        reactor::fs::rename(&folder, &kept).await.unwrap();
+        reactor::sleep(Duration::from_secs(60)).await;
+        assert_eq!(produce(&mut clients, b"v").await.0, 56);
+        reactor::fs::rename(&kept, &folder).await.unwrap();
+        assert!(produce_again(&mut clients, b"v").await >= 1);
+        assert_eq!(everything(&mut clients[0]).await[0], b"v");
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+/// The crash comes anywhere between the record that makes a topic and its folders: they are made by the
+/// next start, whatever it finds of them.
+#[test]
+fn a_topic_whose_folders_a_crash_kept_from_being_made_begins_empty() {
+    let mut unmade = 0;
+    for seed in 0..120 {
+        let mut world = World::new(seed);
+        let ran = world.run(|| async { drop(start(1).await) });
+        assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
+        world.crash_after(20 + seed, Crash::Process);
+        let crashed = world.run(|| async {
+            let (_started, mut clients) = start(1).await;
+            let _ = clients[0].create_topic(TOPIC, 1, &[]).await;
+            reactor::sleep(Duration::from_secs(60)).await;
+        });
+        assert!(matches!(crashed, Outcome::Crashed(_)), "seed {seed}: {crashed:?}");
+        let was_made = !folders(&mut world).is_empty();
+        let ran = world.run(|| async {
+            let (_started, mut clients) = start(1).await;
+            let exists = clients[0].create_topic(TOPIC, 1, &[]).await.unwrap() == 36;
+            assert_eq!(produce_again(&mut clients, b"v").await, 0);
+            exists
+        });
+        let Outcome::Finished(exists) = ran else { panic!("seed {seed}: {ran:?}") };
+        unmade += usize::from(exists && !was_made);
+    }
+    assert!(unmade > 0, "no crash came between the two");
+}
+
+/// The last partition of a topic that has more than are opened at the same time.
+const LAST: i32 = 399;
+
+/// A new topic's partition goes to another core before it was opened where it was made.
+#[test]
+fn a_new_partition_that_changes_cores_at_once_is_made() {
+    for seed in 0..4 {
+        let outcome = World::new(seed).run(move || async move {
+            let (_started, mut clients) = start(2).await;
+            // More than are opened at the same time, and slowly: the last one waits for its turn.
+            let slow = reactor::sim::Delay::exactly(Duration::from_millis(200));
+            with_faults(|faults| {
+                for (number, dir) in (0..=LAST).flat_map(|n| DIRS.map(|dir| (n, dir))) {
+                    let folder = Path::new(dir).join(format!("{TOPIC}-{number}"));
+                    faults.disk.slow.insert(folder, slow);
+                }
+            });
+            let partitions = LAST + 1;
+            assert_eq!(clients[0].create_topic(TOPIC, partitions, &[]).await.unwrap(), 0);
+            for node in [1000, 1001, 1000] {
+                reassign(&mut clients[0], LAST, node).await;
+            }
+            with_faults(|faults| faults.disk.slow.clear());
+            assert_eq!(produce_to(&mut clients, LAST, b"v").await, (0, 0));
+        });
+        assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+    }
+}
+
+async fn reassign(client: &mut Client, partition: i32, node: i32) {
+    let partition =
+        ReassignablePartition { partition_index: partition, replicas: Some(vec![node].into()) };
+    let topic = ReassignableTopic { name: TOPIC.into(), partitions: vec![partition].into() };
+    let request = AlterPartitionReassignmentsRequest {
+        timeout_ms: 30_000,
+        allow_replication_factor_change: false,
+        topics: vec![topic].into(),
+    };
+    let answer: AlterPartitionReassignmentsResponse<'static> = client
+        .call::<_, Reassigned>(ApiKey::AlterPartitionReassignments, 1, &request)
+        .await
+        .unwrap();
+    assert_eq!(answer.responses.first().unwrap().partitions.first().unwrap().error_code, 0);
+}
