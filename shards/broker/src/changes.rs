@@ -7,6 +7,7 @@ use meta::{Changes, Delta, Image, MetaError, NodeId};
 use tracing::warn;
 use wire::Uuid;
 
+use crate::groups;
 use crate::mesh::{Boot, FoundLog, ShardMessage};
 use crate::partition::Partition;
 use crate::partitions::Assignment;
@@ -28,6 +29,7 @@ pub(crate) async fn apply(shard: &Rc<Shard>, delta: &Delta) {
         Err(error) => panic!("metadata at offset {} cannot be applied: {error}", delta.base_offset),
     };
     reconfigure(shard, &changes);
+    groups::take_in(shard, &changes);
     let of_topic = |topic: &meta::Topic| {
         let id = topic.id;
         (0i32..).take(topic.partitions.len()).map(move |index| (id, index))
@@ -98,6 +100,7 @@ pub(crate) fn take_over(shard: &Rc<Shard>, boot: &Boot) {
     for (number, reason) in &boot.failed {
         shard.dirs.fail(*number, reason);
     }
+    groups::take_over(shard);
     refresh_broker_config(shard);
 }
 
@@ -218,7 +221,10 @@ fn refresh_broker_config(shard: &Rc<Shard>) {
         BrokerConfig::resolve(shard.layers(&image))
     };
     match resolved {
-        Ok(config) => shard.set_config(config),
+        Ok(config) => {
+            shard.set_config(config);
+            groups::reconfigure(shard);
+        }
         // Checked when it was set; what cannot be read changes nothing.
         Err(error) => warn!("keeping the broker configuration as it is: {error}"),
     }

@@ -90,7 +90,7 @@ async fn read_requests(
         state.last_active.set(reactor::now());
         state.outstanding.set(state.outstanding.get() + 1);
         shard.metrics.traffic.note_received(SIZE_BYTES + frame.bytes.len());
-        let request = api::Request::parse(shard.clone(), frame.bytes);
+        let request = api::Request::parse(shard.clone(), frame.bytes, state.peer);
         let pending = match request {
             Ok(request) => api::take(request).await.map_err(ReadEnd::Close)?,
             Err(close) => return Err(ReadEnd::Close(close)),

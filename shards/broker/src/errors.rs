@@ -27,6 +27,19 @@ pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
     }
 }
 
+/// What the client of a group is told where its coordinator could not append. Clients look for the
+/// coordinator again, or try again.
+pub(crate) fn of_coordinator(appending: ErrorCode) -> ErrorCode {
+    match appending {
+        ErrorCode::NotLeaderOrFollower | ErrorCode::KafkaStorageError => ErrorCode::NotCoordinator,
+        ErrorCode::UnknownTopicOrPartition
+        | ErrorCode::NotEnoughReplicas
+        | ErrorCode::NotEnoughReplicasAfterAppend
+        | ErrorCode::RequestTimedOut => ErrorCode::CoordinatorNotAvailable,
+        _ => ErrorCode::UnknownServerError,
+    }
+}
+
 pub(crate) fn of_log(error: &LogError) -> ErrorCode {
     match error {
         LogError::Storage(_) | LogError::Foreign { .. } | LogError::Missing(_) => {

@@ -1,5 +1,5 @@
 //! One shard of the broker: listener, connections, one file per API, and the wiring of the rooms
-//! below (reactor, wire, log, meta).
+//! below (reactor, wire, log, meta, coord).
 //!
 //! A shard lives on one core and owns everything it touches; other shards are reached through the
 //! mesh, with the messages of [`ShardMessage`] and nothing else. No file here names a socket, a
@@ -21,6 +21,7 @@ mod disk;
 mod errors;
 mod fetch_session;
 mod frame_reader;
+mod groups;
 mod listener;
 mod mesh;
 mod metadata_log;

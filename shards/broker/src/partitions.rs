@@ -45,6 +45,13 @@ pub(crate) enum Slot {
     Offline(Option<Rc<Partition>>),
 }
 
+impl Slot {
+    /// Whether it is an open partition of an internal topic.
+    fn is_internal(&self) -> bool {
+        matches!(self, Slot::Online(partition) if partition.is_internal)
+    }
+}
+
 /// How many slots are in which state.
 #[derive(Default)]
 pub(crate) struct SlotCounts {
@@ -76,6 +83,8 @@ pub(crate) struct LocalPartitions {
     sorted: RefCell<Option<Vec<Rc<Partition>>>>,
     opening: Cell<usize>,
     settled: Notify,
+    /// An open partition of an internal topic has come or gone.
+    internal_changed: Notify,
     /// Partitions that the image names are still to get their slots.
     registering: Rc<Pending>,
     /// Those that may have no folder yet: new ones, and those of which a start found nothing though
@@ -96,6 +105,7 @@ impl LocalPartitions {
             sorted: RefCell::default(),
             opening: Cell::new(0),
             settled: Notify::new(),
+            internal_changed: Notify::new(),
             registering: Rc::default(),
             unmade: RefCell::default(),
             deleting: Rc::default(),
@@ -187,6 +197,7 @@ impl LocalPartitions {
         let is_opening = |slot: &Option<Slot>| matches!(slot, Some(Slot::Opening(_)));
         let is_online = |slot: &Option<Slot>| matches!(slot, Some(Slot::Online(_)));
         let mut sorts_anew = is_online(&slot);
+        let is_internal = slot.as_ref().is_some_and(Slot::is_internal);
         let mut opening = self.opening.get() + usize::from(is_opening(&slot));
         let before = match slot {
             Some(slot) => self.slots.borrow_mut().insert(key, slot),
@@ -197,10 +208,31 @@ impl LocalPartitions {
         if sorts_anew {
             self.sorted.replace(None);
         }
+        if is_internal || before.as_ref().is_some_and(Slot::is_internal) {
+            self.internal_changed.notify_all();
+        }
         if self.opening.replace(opening) > 0 && opening == 0 {
             self.settled.notify_all();
         }
         before
+    }
+
+    /// Resolves when an open partition of an internal topic comes or goes.
+    pub fn internal_changed(&self) -> Notified {
+        self.internal_changed.notified()
+    }
+
+    /// Has whoever listens for that look again.
+    pub fn note_internal_change(&self) {
+        self.internal_changed.notify_all();
+    }
+
+    /// Whether a partition that is led here is open, opening, or about to.
+    pub fn is_coming(&self, key: &Key) -> bool {
+        self.with_slot(key, |slot| match slot {
+            Some(slot) => !matches!(slot, Slot::Offline(_)),
+            None => self.registering.count.get() > 0,
+        })
     }
 
     /// How many partitions are opening.

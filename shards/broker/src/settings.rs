@@ -5,6 +5,7 @@ use std::time::Duration;
 use log::{LogConfig, LogShared, Preallocate, SharedOptions};
 use meta::Image;
 use meta::config::{RecordValidation, TimestampType, TopicCompression, TopicConfig};
+use meta::controller::GROUP_VERSION;
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use wire::records::validate::{Rules, TopicCompression as Stored, UNLIMITED_RECORD_BYTES};
 use wire::records::{Codec, TimestampType as Stamp};
@@ -125,11 +126,18 @@ pub(crate) fn produce_rules(
     }
 }
 
-/// What is finalised is what is implemented: transactions and groups have no feature level yet.
+/// What is supported is what is implemented: transactions have no feature level yet.
 pub(crate) fn features(image: &Image) -> Features {
     let (min_version, max_version) = METADATA_VERSIONS;
-    let supported =
-        vec![SupportedFeatureKey { name: "metadata.version".into(), min_version, max_version }];
+    let (group_version, max_group_version) = GROUP_VERSION;
+    let supported = vec![
+        SupportedFeatureKey {
+            name: group_version.into(),
+            min_version: 0,
+            max_version: max_group_version,
+        },
+        SupportedFeatureKey { name: "metadata.version".into(), min_version, max_version },
+    ];
     let finalized = image.features().iter().map(|(name, level)| FinalizedFeatureKey {
         name: name.clone().into(),
         max_version_level: *level,

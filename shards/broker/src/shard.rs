@@ -10,7 +10,7 @@ use std::time::Duration;
 use ahash::AHashMap;
 use log::{Failing, LogShared};
 use meta::config::{BrokerConfig, Layers, StaticConfig, TopicConfig};
-use meta::controller::ProducerIdBlock;
+use meta::controller::{GROUP_VERSION, ProducerIdBlock};
 use meta::{Failure, Image, NodeId};
 use reactor::sync::{Notified, Notify, OneshotSender, oneshot};
 use reactor::{Instant, Mesh};
@@ -24,6 +24,7 @@ use crate::data_dirs::moves::Moves;
 use crate::data_dirs::{DataDirs, DirState};
 use crate::fetch_session::{FetchSessions, TopicRef};
 use crate::frame_reader::RequestBudget;
+use crate::groups::Groups;
 use crate::listener::Connections;
 use crate::mesh::{FoundLog, ShardMessage};
 use crate::metrics::Metrics;
@@ -96,6 +97,7 @@ pub(crate) struct Shard {
     pub request_budget: Rc<RequestBudget>,
     pub log_shared: LogShared,
     pub cleaner: Cleaner,
+    pub groups: Groups,
     pub connections: Connections,
     pub metrics: Metrics,
     pub mesh: Mesh<ShardMessage>,
@@ -140,6 +142,7 @@ impl Shard {
             request_budget: Rc::new(RequestBudget::new(memory.requests_bytes)),
             log_shared,
             cleaner: Cleaner::new(memory.cleaner_bytes),
+            groups: Groups::default(),
             connections: Connections::default(),
             metrics: Metrics::default(),
             mesh: start.mesh,
@@ -231,6 +234,12 @@ impl Shard {
 
     pub fn data_dir_state(&self, number: usize) -> DirState {
         self.dirs.state(number)
+    }
+
+    /// Whether members may use the KIP-848 protocol.
+    pub fn offers_consumer_groups(&self) -> bool {
+        let level = self.image().features().get(GROUP_VERSION.0).copied().unwrap_or(0);
+        level >= GROUP_VERSION.1 && self.config().groups.consumer_protocol
     }
 
     pub fn features(&self) -> Features {

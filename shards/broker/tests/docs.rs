@@ -23,7 +23,8 @@ is ApiVersions: a version from the future is answered in the layout of version 0
 Every shard is a node with the id `broker id * 1000 + shard`, listening on the base port plus its
 number. Metadata, DescribeCluster and FindCoordinator speak of these nodes. A request for a partition
 that another shard leads is answered with `NOT_LEADER_OR_FOLLOWER` and, from Produce 10 and Fetch 12
-on, with the leader.
+on, with the leader. A request for a group that another shard coordinates is answered with
+`NOT_COORDINATOR`.
 ";
 
 fn note(name: &str) -> &'static str {
@@ -33,7 +34,10 @@ fn note(name: &str) -> &'static str {
              versions below 3 close the connection. No transactions yet."
         }
         "Fetch" => "Incremental sessions; no follower fetching yet.",
-        "FindCoordinator" => "Names the shard node of a key; group APIs come with consumer groups.",
+        "FindCoordinator" => {
+            "Names the shard node of a key; the first group makes `__consumer_offsets`."
+        }
+        "ListGroups" => "The groups of one shard node; ask every node for all of them.",
         "InitProducerId" => "Without a transactional id.",
         "ListPartitionReassignments" => {
             "Those between cores; a move takes milliseconds, so mostly an empty list."

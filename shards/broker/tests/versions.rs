@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
+#[path = "support/groups.rs"]
+mod wire_groups;
 
 use reactor::ShardSpec;
 use support::{Client, Response, batch, start_shards};
@@ -27,7 +29,15 @@ use wire::messages::{
     fetch_request, incremental_alter_configs_request, list_offsets_request, metadata_request,
     offset_for_leader_epoch_request, produce_request,
 };
-use wire::{ApiKey, Message, Records, Uuid};
+use wire::messages::{
+    join_group_request, leave_group_request, offset_commit_request, offset_delete_request,
+    offset_fetch_request, sync_group_request,
+};
+use wire::{ApiKey, Message, Records, Uuid, messages as m};
+use wire_groups::{
+    ConsumerDescribe, ConsumerHeartbeat, DeleteGroups, DescribeGroups, FindCoordinator, Heartbeat,
+    JoinGroup, LeaveGroup, ListGroups, OffsetCommit, OffsetDelete, OffsetFetch, SyncGroup,
+};
 
 response!(AlterConfigs, AlterConfigsResponse, borrows);
 response!(ApiVersions, ApiVersionsResponse, borrows);
@@ -42,7 +52,6 @@ response!(AlterPartitionReassignments, AlterPartitionReassignmentsResponse, borr
 response!(DescribeLogDirs, DescribeLogDirsResponse, borrows);
 response!(DescribeTopicPartitions, DescribeTopicPartitionsResponse, borrows);
 response!(Fetch, FetchResponse, borrows);
-response!(FindCoordinator, FindCoordinatorResponse, borrows);
 response!(IncrementalAlterConfigs, IncrementalAlterConfigsResponse, borrows);
 response!(InitProducerId, InitProducerIdResponse);
 response!(ListConfigResources, ListConfigResourcesResponse, borrows);
@@ -54,6 +63,8 @@ response!(Produce, ProduceResponse, borrows);
 
 const TOPIC: &str = "versions";
 const BASE_PORT: u16 = 21_800;
+const SETTINGS: [&str; 2] =
+    ["auto.create.topics.enable=false", "group.initial.rebalance.delay.ms=0"];
 
 /// One broker, one connection, and the APIs that were asked so far.
 struct Asker {
@@ -91,13 +102,14 @@ fn every_advertised_version_is_answered() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().to_string_lossy().into_owned();
     reactor::uring::run(&ShardSpec::default(), || async move {
-        let mut broker = start_shards(1, BASE_PORT, &path, &["auto.create.topics.enable=false"]);
+        let mut broker = start_shards(1, BASE_PORT, &path, &SETTINGS);
         broker.ready().await;
         let mut client = Client::connect(broker.addresses[0]).await.expect("connect");
         assert_eq!(client.create_topic(TOPIC, 2, &[]).await.expect("create"), 0);
         let mut asker = Asker { client, topic_id: Uuid::ZERO, asked: Vec::new() };
         describe(&mut asker).await;
         read_and_write(&mut asker).await;
+        groups(&mut asker).await;
         change(&mut asker).await;
         let table: Vec<ApiKey> = broker::api_table().iter().map(|api| api.key).collect();
         let missed: Vec<_> = table.iter().filter(|key| !asker.asked.contains(key)).collect();
@@ -199,7 +211,8 @@ async fn describe(asker: &mut Asker) {
     let request = |_| DescribeLogDirsRequest { topics: None };
     let check = |_, r: DescribeLogDirsResponse<'_>| {
         let dir = r.results.first().expect("one directory");
-        assert_eq!(dir.topics.first().expect("the topic").partitions.len(), 2);
+        let topic = dir.topics.iter().find(|topic| topic.name == TOPIC).expect("the topic");
+        assert_eq!(topic.partitions.len(), 2);
     };
     asker.every::<_, DescribeLogDirs>(ApiKey::DescribeLogDirs, request, check).await;
 
@@ -364,6 +377,235 @@ async fn read_and_write(asker: &mut Asker) {
         assert_eq!((partition.error_code, partition.low_watermark), expected);
     };
     asker.every::<_, DeleteRecords>(ApiKey::DeleteRecords, request, check).await;
+}
+
+/// A group of its own for each version.
+async fn groups(asker: &mut Asker) {
+    asker.client.groups_loaded().await.expect("groups are loaded");
+    let group = |version: i16| wire::Text::from(format!("group-{version}"));
+    let topic_id = asker.topic_id;
+    let name = |version: i16| if version < 10 { TOPIC } else { "" };
+    let id = |version: i16| if version < 10 { Uuid::ZERO } else { topic_id };
+
+    let request = |version: i16| m::OffsetCommitRequest {
+        group_id: group(version),
+        topics: vec![offset_commit_request::OffsetCommitRequestTopic {
+            name: name(version).into(),
+            topic_id: id(version),
+            partitions: vec![offset_commit_request::OffsetCommitRequestPartition {
+                committed_offset: 5,
+                committed_metadata: Some("metadata".into()),
+                ..Default::default()
+            }]
+            .into(),
+        }]
+        .into(),
+        ..Default::default()
+    };
+    let check = |version: i16, r: m::OffsetCommitResponse<'_>| {
+        let topic = r.topics.first().expect("topic");
+        assert_eq!((topic.name.as_ref(), topic.topic_id), (name(version), id(version)));
+        assert_eq!(topic.partitions.to_vec()[0].error_code, 0, "version {version}");
+    };
+    asker.every::<_, OffsetCommit>(ApiKey::OffsetCommit, request, check).await;
+
+    let many = |version: i16| {
+        let topic = offset_fetch_request::OffsetFetchRequestTopics {
+            name: name(version).into(),
+            topic_id: id(version),
+            partition_indexes: vec![0].into(),
+        };
+        let group = offset_fetch_request::OffsetFetchRequestGroup {
+            group_id: group(version),
+            topics: Some(vec![topic].into()),
+            ..Default::default()
+        };
+        m::OffsetFetchRequest { groups: vec![group].into(), ..Default::default() }
+    };
+    let one = |version: i16| m::OffsetFetchRequest {
+        group_id: group(version.max(2)),
+        topics: Some(
+            vec![offset_fetch_request::OffsetFetchRequestTopic {
+                name: TOPIC.into(),
+                partition_indexes: vec![0].into(),
+            }]
+            .into(),
+        ),
+        ..Default::default()
+    };
+    let request = |version: i16| if version < 8 { one(version) } else { many(version) };
+    let check = |version: i16, r: m::OffsetFetchResponse<'_>| {
+        let offset = match version < 8 {
+            true => {
+                let topic = r.topics.first().expect("topic");
+                topic.partitions.first().expect("partition").committed_offset
+            }
+            false => {
+                let topic = r.groups.first().expect("group").topics.to_vec()[0].clone();
+                assert_eq!((topic.name.as_ref(), topic.topic_id), (name(version), id(version)));
+                topic.partitions.first().expect("partition").committed_offset
+            }
+        };
+        assert_eq!(offset, 5, "version {version}");
+    };
+    asker.every::<_, OffsetFetch>(ApiKey::OffsetFetch, request, check).await;
+
+    classic_members(asker).await;
+    consumer_members(asker).await;
+
+    let request = |_| m::ListGroupsRequest::default();
+    let check = |version: i16, r: m::ListGroupsResponse<'_>| {
+        assert_eq!(r.error_code, 0);
+        let group = r.groups.iter().find(|group| group.group_id == "group-2").expect("group");
+        assert_eq!(group.group_state == "Empty", version >= 4, "version {version}");
+        assert_eq!(group.group_type == "Classic", version >= 5, "version {version}");
+    };
+    asker.every::<_, ListGroups>(ApiKey::ListGroups, request, check).await;
+
+    let request = |_| m::OffsetDeleteRequest {
+        group_id: "group-2".into(),
+        topics: vec![offset_delete_request::OffsetDeleteRequestTopic {
+            name: TOPIC.into(),
+            partitions: vec![offset_delete_request::OffsetDeleteRequestPartition {
+                partition_index: 0,
+            }]
+            .into(),
+        }]
+        .into(),
+    };
+    let check = |_, r: m::OffsetDeleteResponse<'_>| {
+        let topic = r.topics.first().expect("topic");
+        assert_eq!((r.error_code, topic.partitions.to_vec()[0].error_code), (0, 0));
+    };
+    asker.every::<_, OffsetDelete>(ApiKey::OffsetDelete, request, check).await;
+
+    let names = |version: i16| [group(version + 3), "not-there".into()].to_vec();
+    let request = |version: i16| m::DeleteGroupsRequest { groups_names: names(version).into() };
+    let check = |version: i16, r: m::DeleteGroupsResponse<'_>| {
+        let errors: Vec<i16> = r.results.iter().map(|result| result.error_code).collect();
+        assert_eq!(errors, [0, 69], "version {version}");
+    };
+    asker.every::<_, DeleteGroups>(ApiKey::DeleteGroups, request, check).await;
+}
+
+async fn classic_members(asker: &mut Asker) {
+    let group = |version: i16| wire::Text::from(format!("members-{version}"));
+    let request = |version: i16| m::JoinGroupRequest {
+        group_id: group(version),
+        session_timeout_ms: 10_000,
+        rebalance_timeout_ms: 10_000,
+        // A static member joins at once in every version that knows such.
+        group_instance_id: (version >= 5).then(|| "static".into()),
+        protocol_type: "consumer".into(),
+        protocols: vec![join_group_request::JoinGroupRequestProtocol {
+            name: "range".into(),
+            metadata: (&b"metadata"[..]).into(),
+        }]
+        .into(),
+        ..Default::default()
+    };
+    let members = std::cell::RefCell::new(std::collections::BTreeMap::new());
+    let check = |version: i16, r: m::JoinGroupResponse<'_>| {
+        let needs_id = version == 4;
+        assert_eq!(r.error_code, if needs_id { 79 } else { 0 }, "version {version}");
+        assert_eq!(r.members.len(), usize::from(!needs_id), "version {version}");
+        members.borrow_mut().insert(version, r.member_id.to_string());
+    };
+    asker.every::<_, JoinGroup>(ApiKey::JoinGroup, request, check).await;
+
+    let member = |version: i16| members.borrow().get(&version).cloned().unwrap_or_default();
+    let joined = |version: i16| if version < 4 { version } else { version + 1 };
+    let request = |version: i16| m::SyncGroupRequest {
+        group_id: group(joined(version)),
+        generation_id: 1,
+        member_id: member(joined(version)).into(),
+        protocol_type: Some("consumer".into()),
+        protocol_name: Some("range".into()),
+        assignments: vec![sync_group_request::SyncGroupRequestAssignment {
+            member_id: member(joined(version)).into(),
+            assignment: (&b"assignment"[..]).into(),
+        }]
+        .into(),
+        ..Default::default()
+    };
+    let check = |version: i16, r: m::SyncGroupResponse<'_>| {
+        assert_eq!((r.error_code, r.assignment.to_vec()), (0, b"assignment".to_vec()));
+        assert_eq!(r.protocol_name.is_some(), version >= 5, "version {version}");
+    };
+    asker.every::<_, SyncGroup>(ApiKey::SyncGroup, request, check).await;
+
+    let request = |version: i16| m::HeartbeatRequest {
+        group_id: group(joined(version)),
+        generation_id: 1,
+        member_id: member(joined(version)).into(),
+        ..Default::default()
+    };
+    let check = |version: i16, r: m::HeartbeatResponse| {
+        assert_eq!(r.error_code, 0, "version {version}");
+    };
+    asker.every::<_, Heartbeat>(ApiKey::Heartbeat, request, check).await;
+
+    let request = |version: i16| m::DescribeGroupsRequest {
+        groups: [group(0), "not-there".into()].to_vec().into(),
+        include_authorized_operations: version >= 3,
+    };
+    let check = |version: i16, r: m::DescribeGroupsResponse<'_>| {
+        let described = r.groups.first().expect("group");
+        assert_eq!((described.error_code, described.group_state.as_ref()), (0, "Stable"));
+        let member = described.members.first().expect("member");
+        assert_eq!(member.member_assignment.to_vec(), b"assignment");
+        assert_eq!(described.authorized_operations > 0, version >= 3, "version {version}");
+        let missing = r.groups.to_vec()[1].error_code;
+        assert_eq!(missing, if version >= 6 { 69 } else { 0 }, "version {version}");
+    };
+    asker.every::<_, DescribeGroups>(ApiKey::DescribeGroups, request, check).await;
+
+    let request = |version: i16| {
+        let id = member(joined(version));
+        let identity = leave_group_request::MemberIdentity {
+            member_id: id.clone().into(),
+            ..Default::default()
+        };
+        m::LeaveGroupRequest {
+            group_id: group(joined(version)),
+            member_id: if version < 3 { id.into() } else { "".into() },
+            members: if version < 3 { vec![].into() } else { vec![identity].into() },
+        }
+    };
+    let check = |version: i16, r: m::LeaveGroupResponse<'_>| {
+        assert_eq!(r.error_code, 0, "version {version}");
+        assert!(r.members.iter().all(|member| member.error_code == 0), "version {version}");
+        assert_eq!(r.members.len(), usize::from(version >= 3), "version {version}");
+    };
+    asker.every::<_, LeaveGroup>(ApiKey::LeaveGroup, request, check).await;
+}
+
+async fn consumer_members(asker: &mut Asker) {
+    let request = |version: i16| m::ConsumerGroupHeartbeatRequest {
+        group_id: format!("consumers-{version}").into(),
+        member_id: if version == 0 { "".into() } else { "mine".into() },
+        rebalance_timeout_ms: 10_000,
+        subscribed_topic_names: Some(vec![TOPIC.into()].into()),
+        topic_partitions: Some(vec![].into()),
+        ..Default::default()
+    };
+    let check = |version: i16, r: m::ConsumerGroupHeartbeatResponse<'_>| {
+        assert_eq!(r.error_code, 0, "version {version}: {:?}", r.error_message);
+        assert_eq!(r.assignment.expect("an assignment").topic_partitions.len(), 1);
+    };
+    asker.every::<_, ConsumerHeartbeat>(ApiKey::ConsumerGroupHeartbeat, request, check).await;
+
+    let request = |_| m::ConsumerGroupDescribeRequest {
+        group_ids: vec!["consumers-1".into(), "not-there".into()].into(),
+        include_authorized_operations: true,
+    };
+    let check = |_, r: m::ConsumerGroupDescribeResponse<'_>| {
+        let described = r.groups.first().expect("group");
+        assert_eq!((described.error_code, described.members.len()), (0, 1));
+        assert!(described.authorized_operations > 0);
+        assert_eq!(r.groups.to_vec()[1].error_code, 69);
+    };
+    asker.every::<_, ConsumerDescribe>(ApiKey::ConsumerGroupDescribe, request, check).await;
 }
 
 async fn change(asker: &mut Asker) {

@@ -100,6 +100,9 @@ fn entries(shard: &Shard, kind: i8, name: &str) -> Result<Vec<Entry>, Failure> {
                 Err(Failure::new(ErrorCode::InvalidRequest, message))
             }
         },
+        Some(ResourceKind::Group) if name.is_empty() => {
+            Err(Failure::new(ErrorCode::InvalidRequest, "Group name must not be empty"))
+        }
         Some(ResourceKind::Group) => Ok(config::resolve_group(layers, name)),
         Some(_) | None => {
             let message = format!("configurations of resource type {kind} cannot be described");

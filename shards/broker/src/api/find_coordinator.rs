@@ -1,16 +1,20 @@
 //! FindCoordinator (10): which shard node a group, transaction or share key belongs to.
 //!
-//! Answers in shard nodes: the key's partition of the internal topic names its shard. While no
-//! internal topic exists yet, the partition's number modulo the shards does.
+//! Answers in shard nodes: the key's partition of the internal topic is led by its shard. The topic of
+//! group offsets is made when the first group is asked for. While one of the others does not exist, the
+//! partition's number modulo the shards answers.
 
+use meta::controller::GROUP_OFFSETS_TOPIC;
+use tracing::warn;
 use wire::hash;
 use wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
 use wire::{ErrorCode, Uuid};
 
 use super::{DESCRIBED_ITEMS_MAX, Request, check_items, owned};
+use crate::control::ControlRequest;
 use crate::reply::Handled;
-use crate::shard::Endpoint;
+use crate::shard::{Endpoint, Shard};
 
 /// From this version on many keys are asked at once.
 const BATCH_VERSION: i16 = 4;
@@ -23,6 +27,9 @@ const COORDINATOR_PARTITIONS: i32 = 50;
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: FindCoordinatorRequest<'_> = request.body()?;
     check_items(body.coordinator_keys.len(), DESCRIBED_ITEMS_MAX)?;
+    if body.key_type == KEY_TYPE_GROUP {
+        create_offsets_topic(&request.shard).await;
+    }
     if request.version >= BATCH_VERSION {
         let coordinators: Vec<Coordinator<'_>> = body
             .coordinator_keys
@@ -69,7 +76,7 @@ pub(crate) async fn handle(request: Request) -> Handled {
 
 fn find(request: &Request, key_type: i8, key: &str) -> Result<Endpoint, (ErrorCode, &'static str)> {
     let topic = match key_type {
-        KEY_TYPE_GROUP => "__consumer_offsets",
+        KEY_TYPE_GROUP => GROUP_OFFSETS_TOPIC,
         KEY_TYPE_TRANSACTION => "__transaction_state",
         KEY_TYPE_SHARE if is_share_key(key) => "__share_group_state",
         KEY_TYPE_SHARE => {
@@ -77,6 +84,7 @@ fn find(request: &Request, key_type: i8, key: &str) -> Result<Endpoint, (ErrorCo
         }
         _ => return Err((ErrorCode::InvalidRequest, "unknown coordinator key type")),
     };
+    let not_available = |why| (ErrorCode::CoordinatorNotAvailable, why);
     let partitions = {
         let image = request.shard.image();
         let existing = image.topic_by_name(topic).map(|topic| topic.partitions.len());
@@ -89,10 +97,27 @@ fn find(request: &Request, key_type: i8, key: &str) -> Result<Endpoint, (ErrorCo
         nodes.get(partition as usize % count).cloned()
     };
     let leader = request.shard.leader_of(topic, partition);
-    leader
-        .and_then(|node_id| request.shard.endpoint(node_id))
-        .or_else(by_number)
-        .ok_or((ErrorCode::CoordinatorNotAvailable, "no broker node is known yet"))
+    let leader = leader.and_then(|node_id| request.shard.endpoint(node_id));
+    match key_type {
+        KEY_TYPE_GROUP => leader.ok_or(not_available("The coordinator is not available.")),
+        _ => leader.or_else(by_number).ok_or(not_available("no broker node is known yet")),
+    }
+}
+
+/// Makes the topic of group offsets if it is not there. One that cannot be made now is tried again with
+/// the next request: clients come back.
+async fn create_offsets_topic(shard: &Shard) {
+    if shard.image().topic_by_name(GROUP_OFFSETS_TOPIC).is_some() {
+        return;
+    }
+    let control = ControlRequest::AutoCreate { names: vec![GROUP_OFFSETS_TOPIC.to_owned()] };
+    let failure = match shard.control(control).await.created() {
+        Ok(outcomes) => outcomes.into_iter().find_map(|(_, outcome)| outcome.err()),
+        Err(failure) => Some(failure),
+    };
+    if let Some(failure) = failure {
+        warn!("{GROUP_OFFSETS_TOPIC} cannot be created: {}", failure.message);
+    }
 }
 
 fn is_share_key(key: &str) -> bool {

@@ -1,5 +1,6 @@
 //! ListConfigResources (74): the resources that can carry configuration, by type.
 
+use meta::config::ResourceKind;
 use wire::ErrorCode;
 use wire::messages::list_config_resources_request::ListConfigResourcesRequest;
 use wire::messages::list_config_resources_response::{ConfigResource, ListConfigResourcesResponse};
@@ -45,7 +46,12 @@ pub(crate) async fn handle(request: Request) -> Handled {
                     list(kind, &node.node_id.to_string());
                 }
             }
-            // No client metrics subscriptions and no group configurations exist here.
+            GROUP => {
+                let image = shard.image();
+                let names = image.overrides().names(ResourceKind::Group);
+                names.into_iter().for_each(|name| list(GROUP, name));
+            }
+            // No client metrics subscriptions exist here.
             _ => {}
         }
     }

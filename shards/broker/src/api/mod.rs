@@ -5,6 +5,7 @@
 //! `docs/protocol.md` is generated from it.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -20,12 +21,15 @@ mod alter_configs;
 mod alter_partition_reassignments;
 mod alter_replica_log_dirs;
 mod api_versions;
+mod consumer_group_heartbeat;
 mod create_partitions;
 mod create_topics;
+mod delete_groups;
 mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_groups;
 mod describe_log_dirs;
 mod describe_topic_partitions;
 mod fetch;
@@ -33,9 +37,14 @@ mod fetch_round;
 mod find_coordinator;
 mod init_producer_id;
 mod list_config_resources;
+mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
+mod membership;
 mod metadata;
+mod offset_commit;
+mod offset_delete;
+mod offset_fetch;
 mod offset_for_leader_epoch;
 pub(crate) mod produce;
 
@@ -54,12 +63,20 @@ const fn api(key: ApiKey, min: i16, max: i16) -> ApiSupport {
     ApiSupport { key, min, max, advertised_min: min }
 }
 
-static TABLE: [ApiSupport; 22] = [
+static TABLE: [ApiSupport; 34] = [
     ApiSupport { key: ApiKey::Produce, min: 3, max: 13, advertised_min: 0 },
     api(ApiKey::Fetch, 4, 18),
     api(ApiKey::ListOffsets, 1, 11),
     api(ApiKey::Metadata, 0, 13),
+    api(ApiKey::OffsetCommit, 2, 10),
+    api(ApiKey::OffsetFetch, 1, 10),
     api(ApiKey::FindCoordinator, 0, 6),
+    api(ApiKey::JoinGroup, 0, 9),
+    api(ApiKey::Heartbeat, 0, 4),
+    api(ApiKey::LeaveGroup, 0, 5),
+    api(ApiKey::SyncGroup, 0, 5),
+    api(ApiKey::DescribeGroups, 0, 6),
+    api(ApiKey::ListGroups, 0, 5),
     api(ApiKey::ApiVersions, 0, 5),
     api(ApiKey::CreateTopics, 2, 7),
     api(ApiKey::DeleteTopics, 1, 6),
@@ -71,10 +88,14 @@ static TABLE: [ApiSupport; 22] = [
     api(ApiKey::AlterReplicaLogDirs, 1, 2),
     api(ApiKey::DescribeLogDirs, 1, 5),
     api(ApiKey::CreatePartitions, 0, 3),
+    api(ApiKey::DeleteGroups, 0, 3),
     api(ApiKey::IncrementalAlterConfigs, 0, 1),
     api(ApiKey::AlterPartitionReassignments, 0, 1),
     api(ApiKey::ListPartitionReassignments, 0, 0),
+    api(ApiKey::OffsetDelete, 0, 0),
     api(ApiKey::DescribeCluster, 0, 2),
+    api(ApiKey::ConsumerGroupHeartbeat, 0, 1),
+    api(ApiKey::ConsumerGroupDescribe, 0, 1),
     api(ApiKey::ListConfigResources, 0, 1),
     api(ApiKey::DescribeTopicPartitions, 0, 0),
 ];
@@ -94,6 +115,8 @@ pub(crate) struct Request {
     pub api: ApiKey,
     pub version: i16,
     pub correlation_id: i32,
+    /// The client's address.
+    pub peer: SocketAddr,
     /// False for an ApiVersions request of a version that is not served.
     pub version_is_supported: bool,
     frame: Bytes,
@@ -106,7 +129,7 @@ impl Request {
     /// # Errors
     /// The connection has to close: the header is malformed, or the api or its version is not
     /// served (only ApiVersions has an answer for that case).
-    pub fn parse(shard: Rc<Shard>, frame: Bytes) -> Result<Self, Close> {
+    pub fn parse(shard: Rc<Shard>, frame: Bytes, peer: SocketAddr) -> Result<Self, Close> {
         let mut reader = Reader::new(&frame);
         let header: RequestHeader<'_> = frame::decode_request_header(&mut reader)?;
         let (api_key, version) = (header.api_key, header.api_version);
@@ -119,7 +142,22 @@ impl Request {
             return Err(unsupported);
         }
         let body_at = frame.len() - reader.remaining();
-        Ok(Request { shard, api, version, correlation_id, version_is_supported, frame, body_at })
+        Ok(Request {
+            shard,
+            api,
+            version,
+            correlation_id,
+            peer,
+            version_is_supported,
+            frame,
+            body_at,
+        })
+    }
+
+    /// What the client calls itself; empty if it does not.
+    pub fn client_id(&self) -> Cow<'_, str> {
+        let header = frame::decode_request_header(&mut Reader::new(&self.frame));
+        header.ok().and_then(|header| header.client_id).unwrap_or_default()
     }
 
     /// Decodes the body; it borrows from the frame.
@@ -177,6 +215,18 @@ pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
         ApiKey::ListOffsets => later!(list_offsets::handle),
         ApiKey::Metadata => later!(metadata::handle),
         ApiKey::FindCoordinator => later!(find_coordinator::handle),
+        ApiKey::OffsetCommit => later!(offset_commit::handle),
+        ApiKey::OffsetFetch => later!(offset_fetch::handle),
+        ApiKey::OffsetDelete => later!(offset_delete::handle),
+        ApiKey::JoinGroup => later!(membership::handle_join),
+        ApiKey::SyncGroup => later!(membership::handle_sync),
+        ApiKey::Heartbeat => later!(membership::handle_heartbeat),
+        ApiKey::LeaveGroup => later!(membership::handle_leave),
+        ApiKey::ConsumerGroupHeartbeat => later!(consumer_group_heartbeat::handle),
+        ApiKey::ConsumerGroupDescribe => later!(describe_groups::handle_consumer),
+        ApiKey::DescribeGroups => later!(describe_groups::handle),
+        ApiKey::ListGroups => later!(list_groups::handle),
+        ApiKey::DeleteGroups => later!(delete_groups::handle),
         ApiKey::ApiVersions => Ok(Pending::Ready(api_versions::handle(&request))),
         ApiKey::CreateTopics => later!(create_topics::handle),
         ApiKey::DeleteTopics => later!(delete_topics::handle),
@@ -208,6 +258,11 @@ const DESCRIBED_ITEMS_MAX: usize = 10_000;
 /// The connection has to close: the request names more than its answer could hold.
 fn check_items(items: usize, most: usize) -> Result<(), Close> {
     if items > most { Err(Close::TooManyItems { items, most }) } else { Ok(()) }
+}
+
+/// A coordinator answers a request with its own kind.
+fn other_kind(answer: &coord::Reply) -> Handled {
+    unreachable!("a coordinator answered with another kind: {answer:?}")
 }
 
 /// A name in a response that was copied out of the frame or the image.

@@ -32,6 +32,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 const CONTRIBUTORS: &[fn(&Shard, &mut Samples)] = &[
     crate::listener::samples,
     crate::cleaner::samples,
+    crate::groups::samples,
     traffic::samples,
     logs::samples,
     logs::memory,

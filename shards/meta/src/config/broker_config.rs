@@ -63,8 +63,35 @@ pub struct BrokerConfig {
     pub log_cleaner_load_factor: f64,
     /// Over all shards.
     pub log_cleaner_io_max_bytes_per_second: f64,
+    pub groups: GroupsConfig,
     /// What a topic without overrides gets.
     pub topic_defaults: TopicConfig,
+}
+
+/// What consumer groups obey. Times are in ms.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupsConfig {
+    pub session_timeout_min_ms: i32,
+    pub session_timeout_max_ms: i32,
+    pub initial_rebalance_delay_ms: i32,
+    /// Members of a classic group.
+    pub classic_members_max: u32,
+    /// UTF-16 units.
+    pub offset_metadata_max: u32,
+    pub offsets_retention_ms: i64,
+    pub offsets_check_interval_ms: i64,
+    /// Read at a time while a coordinator is loaded.
+    pub load_buffer_bytes: u32,
+    /// Whether the KIP-848 protocol is offered.
+    pub consumer_protocol: bool,
+    pub consumer_session_timeout_ms: i32,
+    pub consumer_heartbeat_interval_ms: i32,
+    pub consumer_members_max: u32,
+    /// Names of the assignors on offer.
+    pub assignors: Vec<String>,
+    pub assignment_interval_ms: i32,
+    pub regex_refresh_interval_ms: i64,
+    pub migration_policy: String,
 }
 
 impl BrokerConfig {
@@ -112,6 +139,7 @@ impl BrokerConfig {
             log_cleaner_dedupe_buffer_bytes: r.number("log.cleaner.dedupe.buffer.size")?,
             log_cleaner_load_factor: r.real("log.cleaner.io.buffer.load.factor")?,
             log_cleaner_io_max_bytes_per_second: r.real("log.cleaner.io.max.bytes.per.second")?,
+            groups: r.groups()?,
             topic_defaults: TopicConfig::defaults(layers),
         })
     }
@@ -133,6 +161,32 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    fn groups(&self) -> Result<GroupsConfig, ConfigError> {
+        let offered = self.text("group.coordinator.rebalance.protocols").unwrap_or_default();
+        let assignors = self.text("group.consumer.assignors").unwrap_or_default();
+        Ok(GroupsConfig {
+            session_timeout_min_ms: self.number("group.min.session.timeout.ms")?,
+            session_timeout_max_ms: self.number("group.max.session.timeout.ms")?,
+            initial_rebalance_delay_ms: self.number("group.initial.rebalance.delay.ms")?,
+            classic_members_max: self.number("group.max.size")?,
+            offset_metadata_max: self.number("offset.metadata.max.bytes")?,
+            offsets_retention_ms: self.number::<i64>("offsets.retention.minutes")? * 60_000,
+            offsets_check_interval_ms: self.number("offsets.retention.check.interval.ms")?,
+            load_buffer_bytes: self.number("offsets.load.buffer.size")?,
+            consumer_protocol: list(&offered).contains(&"consumer"),
+            consumer_session_timeout_ms: self.number("group.consumer.session.timeout.ms")?,
+            consumer_heartbeat_interval_ms: self.number("group.consumer.heartbeat.interval.ms")?,
+            consumer_members_max: self.number("group.consumer.max.size")?,
+            assignors: list(&assignors).into_iter().map(String::from).collect(),
+            assignment_interval_ms: self.number("group.consumer.assignment.interval.ms")?,
+            regex_refresh_interval_ms: self.number("group.consumer.regex.refresh.interval.ms")?,
+            migration_policy: self
+                .text("group.consumer.migration.policy")
+                .unwrap_or_default()
+                .into_owned(),
+        })
+    }
+
     fn key(name: &str) -> Result<&'static Key, ConfigError> {
         keys::find(Scope::Broker, name)
             .ok_or_else(|| ConfigError::UnknownKey { name: name.into(), meant: None })

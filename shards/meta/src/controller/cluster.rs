@@ -22,6 +22,10 @@ use crate::record::MetadataRecord;
 /// Level of the feature `metadata.version` whose records Corelane writes: Kafka's 4.4-IV2.
 pub const METADATA_VERSION: (&str, i16) = ("metadata.version", 33);
 
+/// Level of the feature `group.version` that this software brings: with it members may use the KIP-848
+/// protocol.
+pub const GROUP_VERSION: (&str, i16) = ("group.version", 1);
+
 /// How the broker's previous run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {

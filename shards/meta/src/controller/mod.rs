@@ -18,7 +18,7 @@ mod topics;
 
 use wire::ErrorCode;
 
-pub use cluster::{METADATA_VERSION, Registration, Restart, new_cluster_id};
+pub use cluster::{GROUP_VERSION, METADATA_VERSION, Registration, Restart, new_cluster_id};
 pub use configs::{AlterConfigs, ConfigOp, IncrementalAlter, OpKind};
 pub use names::{
     CLUSTER_METADATA_TOPIC, GROUP_OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC,

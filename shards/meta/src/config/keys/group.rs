@@ -1,5 +1,5 @@
 //! Keys of the dynamic group resource and of client metrics subscriptions.
-//! None has an effect before groups and telemetry exist; all are checked and stored.
+//! Those of consumer groups have an effect; all others are checked and stored.
 
 use super::super::key::{Kind, Section, client_metrics, group};
 
@@ -7,16 +7,19 @@ pub(super) const GROUP: Section = Section {
     title: "Group keys",
     keys: &[
         group("consumer.session.timeout.ms", Kind::Int)
+            .honoured()
             .default("45000")
             .at_least(1)
             .synonyms(&["group.consumer.session.timeout.ms"])
             .doc("Session timeout of this group's members."),
         group("consumer.heartbeat.interval.ms", Kind::Int)
+            .honoured()
             .default("5000")
             .at_least(1)
             .synonyms(&["group.consumer.heartbeat.interval.ms"])
             .doc("Heartbeat interval of this group's members."),
         group("consumer.assignment.interval.ms", Kind::Int)
+            .honoured()
             .default("1000")
             .at_least(0)
             .synonyms(&["group.consumer.assignment.interval.ms"])

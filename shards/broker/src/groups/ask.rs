@@ -1,0 +1,129 @@
+//! The way of a request to the coordinator of its group, and of the answer back.
+
+use std::net::{IpAddr, SocketAddr};
+
+use coord::{Reply, Request};
+use wire::ErrorCode;
+
+use super::seat::{Asker, HandedIn, Seat};
+use crate::api;
+use crate::shard::Shard;
+
+/// Groups of one request that are asked for at the same time.
+const ASKED_AT_ONCE: usize = 64;
+
+/// Asks the coordinator of the group, and waits for its answer however long that takes.
+pub(crate) async fn ask(from: &api::Request, request: Request<'_, '_>) -> Reply {
+    let refused = |code| request.refused(code, from.version);
+    let group = request.group().unwrap_or_default();
+    if let Some(code) = needs_a_name(&request).filter(|_| group.is_empty()) {
+        return refused(code);
+    }
+    loop {
+        let seat = match from.shard.groups.seat_of(&from.shard, group) {
+            Ok(seat) => seat,
+            Err(code) => return refused(code),
+        };
+        match hand_in(&seat, from, &request) {
+            HandedIn::Now(answer) => return answer.unwrap_or_else(refused),
+            HandedIn::Later(receiver) => {
+                // A coordinator that goes answers first; one that is simply dropped has stopped.
+                let answer = receiver.await.unwrap_or(Err(ErrorCode::NotCoordinator));
+                return answer.unwrap_or_else(refused);
+            }
+            HandedIn::Full(room) => room.await,
+        }
+    }
+}
+
+/// Asks for several groups, each of its own coordinator. The answers come in the order of the requests.
+pub(crate) async fn ask_each(from: &api::Request, requests: &[Request<'_, '_>]) -> Vec<Reply> {
+    let mut replies = Vec::with_capacity(requests.len());
+    for some in requests.chunks(ASKED_AT_ONCE) {
+        replies.extend(reactor::join_all(some.iter().map(|request| ask(from, *request))).await);
+    }
+    replies
+}
+
+/// Asks every coordinator of this shard. While some are still to come, that is the only answer.
+pub(crate) async fn ask_all(from: &api::Request, request: Request<'_, '_>) -> Vec<Reply> {
+    if from.shard.groups.some_are_coming(&from.shard) {
+        return vec![request.refused(ErrorCode::CoordinatorLoadInProgress, from.version)];
+    }
+    let mut replies = Vec::new();
+    for seat in from.shard.groups.all() {
+        let answer = loop {
+            match hand_in(&seat, from, &request) {
+                HandedIn::Now(answer) => break answer,
+                HandedIn::Later(receiver) => {
+                    break receiver.await.unwrap_or(Err(ErrorCode::NotCoordinator));
+                }
+                HandedIn::Full(room) => room.await,
+            }
+        };
+        match answer {
+            Ok(reply) => replies.push(reply),
+            // It has gone elsewhere meanwhile, with its groups.
+            Err(ErrorCode::NotCoordinator) => {}
+            Err(code) => replies.push(request.refused(code, from.version)),
+        }
+    }
+    replies
+}
+
+fn hand_in(seat: &Seat, from: &api::Request, request: &Request<'_, '_>) -> HandedIn {
+    let client_id = from.client_id();
+    let client_host = host(from.peer);
+    let shard: &Shard = &from.shard;
+    let asker = Asker { version: from.version, client_id: &client_id, client_host: &client_host };
+    seat.hand_in(shard, request, &asker)
+}
+
+/// What is answered, whoever is asked, where a group has no name: committed offsets may be kept under
+/// the empty name, and it may be looked at.
+fn needs_a_name(request: &Request<'_, '_>) -> Option<ErrorCode> {
+    match request {
+        Request::JoinGroup(_)
+        | Request::SyncGroup(_)
+        | Request::Heartbeat(_)
+        | Request::LeaveGroup(_)
+        | Request::ConsumerGroupDescribe(_) => Some(ErrorCode::InvalidGroupId),
+        Request::ConsumerGroupHeartbeat(_) => Some(ErrorCode::InvalidRequest),
+        Request::OffsetCommit(_)
+        | Request::TxnOffsetCommit(_)
+        | Request::OffsetFetch { .. }
+        | Request::OffsetDelete(_)
+        | Request::DescribeGroup(_)
+        | Request::ListGroups(_)
+        | Request::DeleteGroup(_) => None,
+    }
+}
+
+/// The peer's address as Java writes it, which is how tools show it.
+fn host(peer: SocketAddr) -> String {
+    match peer.ip().to_canonical() {
+        IpAddr::V4(address) => format!("/{address}"),
+        IpAddr::V6(address) => {
+            let groups: Vec<String> =
+                address.segments().iter().map(|segment| format!("{segment:x}")).collect();
+            format!("/{}", groups.join(":"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_written_as_java_writes_them() {
+        for (peer, text) in [
+            ("127.0.0.1:1", "/127.0.0.1"),
+            ("[::1]:1", "/0:0:0:0:0:0:0:1"),
+            ("[fe80::1:ab]:1", "/fe80:0:0:0:0:0:1:ab"),
+            ("[::ffff:10.0.0.7]:1", "/10.0.0.7"),
+        ] {
+            assert_eq!(host(peer.parse().unwrap_or_else(|_| unreachable!())), text);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Reading a partition of `__consumer_offsets` into a new coordinator.
+//!
+//! In large pieces, with breaks for requests; records are read where they lie.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use coord::{Config, CoordError, Coordinator};
+use log::{LogError, ReadError};
+use wire::records::control::EndTransaction;
+use wire::records::{BatchError, BatchView};
+
+use crate::partition::Partition;
+
+/// Records read without a break for requests.
+const RECORDS_AT_ONCE: usize = 1_000;
+
+/// Why a coordinator could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("unreadable batch: {0}")]
+    Batch(#[from] BatchError),
+    #[error("at offset {offset}: {error}")]
+    Record { offset: i64, error: CoordError },
+}
+
+/// What loading came to.
+pub(super) struct Loaded {
+    pub coordinator: Coordinator,
+    pub records: u64,
+    pub took: Duration,
+}
+
+/// Reads the log as it stands. `decompressed_max`: bytes that one batch may take when it is opened.
+pub(super) async fn load(
+    partition: &Partition,
+    config: Config,
+    piece_bytes: usize,
+    decompressed_max: usize,
+) -> Result<Loaded, LoadError> {
+    let began = reactor::now();
+    let log = &partition.log;
+    let end = log.log_end_offset();
+    // What an earlier coordinator appended may be on its way to the device.
+    log.acknowledged(end).await?;
+    let mut coordinator = Coordinator::new(config);
+    let mut records = 0;
+    let mut next = log.log_start_offset();
+    while next < end {
+        let plan = match log.plan_read(next, end, piece_bytes, true) {
+            // The start moves when segments are deleted.
+            Err(ReadError::OutOfRange { start, .. }) if start > next => {
+                next = start;
+                continue;
+            }
+            plan => plan?,
+        };
+        let pieces = plan.execute().await?;
+        let bytes = joined(&pieces);
+        let before = next;
+        for batch in wire::records::batches(&bytes) {
+            let batch = batch?;
+            records += replay(&mut coordinator, &batch, decompressed_max).await?;
+            next = next.max(batch.header().last_offset() + 1);
+        }
+        if next == before {
+            // Compaction has left a hole up to the end.
+            break;
+        }
+    }
+    Ok(Loaded { coordinator, records, took: began.elapsed() })
+}
+
+fn joined(pieces: &[Bytes]) -> Cow<'_, [u8]> {
+    match pieces {
+        [one] => Cow::Borrowed(one),
+        several => Cow::Owned(several.concat()),
+    }
+}
+
+async fn replay(
+    coordinator: &mut Coordinator,
+    batch: &BatchView<'_>,
+    decompressed_max: usize,
+) -> Result<u64, LoadError> {
+    let header = batch.header();
+    if header.attributes.is_control() {
+        if let Some(end) = EndTransaction::read(batch)? {
+            coordinator.replay_marker(header.producer_id, end.committed);
+        }
+        return Ok(1);
+    }
+    let producer = header.attributes.is_transactional().then_some(header.producer_id);
+    let mut records = batch.records(decompressed_max)?;
+    let mut count = 0;
+    while let Some(record) = records.next_record()? {
+        let replayed = match record.key {
+            Some(key) => coordinator.replay(key, record.value, producer),
+            // Nothing that a coordinator wrote.
+            None => Ok(()),
+        };
+        let offset = record.offset;
+        replayed.map_err(|error| LoadError::Record { offset, error })?;
+        count += 1;
+        if count % RECORDS_AT_ONCE == 0 {
+            reactor::yield_if_due().await;
+        }
+    }
+    reactor::yield_if_due().await;
+    Ok(count as u64)
+}

@@ -1,0 +1,527 @@
+//! One coordinator at work: its log, those who wait for answers, and its deadlines.
+//!
+//! Owns: the order of a coordinator's decisions. Each is appended in the turn that made it; its answers
+//! leave when everything appended up to then is as durable as a produce with acks=all would be. A
+//! decision that the log has no memory for waits in the queue, and all later ones behind it.
+//!
+//! ```text
+//! request ──► decide ──► append ──► queue: [end, answers] ──► acknowledged ──► answers leave
+//!                           │ no memory: [batch, answers], appended when there is room
+//!                           └ failed: the coordinator is dropped, all who wait are told
+//! ```
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ahash::AHashMap;
+use coord::{
+    Config, Context, CoordError, Coordinator, Decision, GroupConfig, Reply, Request, Token,
+};
+use log::{AppendError, LogState};
+use reactor::sync::{Notified, Notify, OneshotReceiver, OneshotSender, oneshot};
+use reactor::{Either, race};
+use tracing::{error, info, warn};
+use wire::records::{BatchBuilder, BatchError, BatchView};
+use wire::{ErrorCode, Uuid};
+
+use super::load::{self, Loaded};
+use super::topics::ImageTopics;
+use super::{group_configs, settings};
+use crate::errors;
+use crate::partition::Partition;
+use crate::shard::Shard;
+
+/// Decisions that may wait for memory; then requests wait.
+const HELD_MAX: usize = 256;
+/// A coordinator that was dropped although its log is whole is loaded again after this time.
+const RELOAD_AFTER: Duration = Duration::from_secs(1);
+/// What a batch of a transaction has in place of a sequence number.
+const NO_SEQUENCE: i32 = -1;
+
+/// Who asks.
+pub(super) struct Asker<'a> {
+    pub version: i16,
+    pub client_id: &'a str,
+    pub client_host: &'a str,
+}
+
+/// An answer, or why there is none.
+pub(super) type Answer = Result<Reply, ErrorCode>;
+
+/// What became of a request.
+pub(super) enum HandedIn {
+    Now(Answer),
+    Later(OneshotReceiver<Answer>),
+    /// To be handed in again.
+    Full(Notified),
+}
+
+pub(super) struct Seat {
+    partition: Rc<Partition>,
+    phase: RefCell<Phase>,
+    /// Wakes the seat's task.
+    kick: Notify,
+    /// The queue has become shorter.
+    room: Notify,
+}
+
+enum Phase {
+    Loading,
+    Active(Box<Active>),
+    /// There is none; everybody is told this.
+    Gone(ErrorCode),
+}
+
+struct Active {
+    coordinator: Coordinator,
+    waiting: AHashMap<Token, OneshotSender<Answer>>,
+    next_token: u64,
+    queue: VecDeque<Step>,
+    /// How many at the end of the queue wait for memory.
+    held: usize,
+    /// What was appended ends here.
+    end: i64,
+    /// The deadline that the seat's task sleeps for.
+    armed: Option<i64>,
+}
+
+/// A decision whose answers have not left.
+struct Step {
+    /// Not appended yet.
+    batch: Option<Vec<u8>>,
+    /// The answers leave when everything below is acknowledged.
+    end: i64,
+    replies: Vec<(Token, Reply)>,
+}
+
+/// A decision that could not be appended.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Record(#[from] CoordError),
+    #[error("its batch cannot be built: {0}")]
+    Batch(#[from] BatchError),
+    #[error("its batch of {bytes} bytes is larger than {most}")]
+    TooLarge { bytes: usize, most: usize },
+    #[error(transparent)]
+    Append(#[from] AppendError),
+}
+
+impl Failed {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Failed::Record(_) | Failed::Batch(_) => ErrorCode::UnknownServerError,
+            Failed::TooLarge { .. } => errors::of_coordinator(ErrorCode::RecordListTooLarge),
+            Failed::Append(error) => errors::of_coordinator(errors::of_append(error)),
+        }
+    }
+}
+
+/// What the seat's task waits for.
+enum Todo {
+    Over,
+    More,
+    Wait { acknowledged: Option<i64>, room: bool, deadline_ms: Option<i64> },
+}
+
+impl Seat {
+    /// Begins to load the coordinator of a partition that is open here.
+    pub fn take(shard: &Rc<Shard>, partition: Rc<Partition>) -> Rc<Self> {
+        let seat = Rc::new(Seat {
+            partition,
+            phase: RefCell::new(Phase::Loading),
+            kick: Notify::new(),
+            room: Notify::new(),
+        });
+        reactor::spawn(run(shard.clone(), seat.clone())).detach();
+        seat
+    }
+
+    /// Whether this is the coordinator of just that partition, and at work or on the way to it.
+    pub fn is_of(&self, partition: &Rc<Partition>) -> bool {
+        let is_gone = matches!(*self.phase.borrow(), Phase::Gone(_));
+        Rc::ptr_eq(&self.partition, partition) && !is_gone
+    }
+
+    /// Hands a request to the coordinator.
+    pub fn hand_in(&self, shard: &Shard, request: &Request<'_, '_>, asker: &Asker<'_>) -> HandedIn {
+        let mut phase = self.phase.borrow_mut();
+        let active = match &mut *phase {
+            Phase::Active(active) => active,
+            Phase::Loading => return HandedIn::Now(Err(ErrorCode::CoordinatorLoadInProgress)),
+            Phase::Gone(code) => return HandedIn::Now(Err(*code)),
+        };
+        if active.held >= HELD_MAX {
+            return HandedIn::Full(self.room.notified());
+        }
+        let token = Token(active.next_token);
+        active.next_token += 1;
+        let mut fresh_id = [0; 16];
+        reactor::fill_random(&mut fresh_id);
+        let now_ms = reactor::wall_clock_ms();
+        let mut decision = active.coordinator.handle(
+            *request,
+            &Context {
+                now_ms,
+                token,
+                version: asker.version,
+                client_id: asker.client_id,
+                client_host: asker.client_host,
+                fresh_id: Uuid(fresh_id),
+                topics: &ImageTopics::new(shard),
+            },
+        );
+        let now = self.answered_now(active, token, &mut decision);
+        let later = now.is_none().then(|| {
+            let (sender, receiver) = oneshot();
+            active.waiting.insert(token, sender);
+            receiver
+        });
+        if let Err(failed) = self.take_in(shard, active, decision, now_ms) {
+            self.fail(&mut phase, &failed, Some(token));
+        }
+        drop(phase);
+        match (now, later) {
+            (Some(reply), _) => HandedIn::Now(Ok(reply)),
+            (None, Some(receiver)) => HandedIn::Later(receiver),
+            (None, None) => HandedIn::Now(Err(ErrorCode::UnknownServerError)),
+        }
+    }
+
+    /// The answer, if it is there and may leave at once.
+    fn answered_now(
+        &self,
+        active: &Active,
+        token: Token,
+        decision: &mut Decision,
+    ) -> Option<Reply> {
+        let may_leave = decision.is_read_only()
+            && active.queue.is_empty()
+            && active.end <= self.partition.log.visible_end_offset();
+        let at = decision.replies.iter().position(|(answered, _)| *answered == token)?;
+        may_leave.then(|| decision.replies.swap_remove(at).1)
+    }
+
+    /// Appends a decision's records and queues its answers.
+    fn take_in(
+        &self,
+        shard: &Shard,
+        active: &mut Active,
+        decision: Decision,
+        now_ms: i64,
+    ) -> Result<(), Failed> {
+        let mut batch = self.batch_of(shard, &decision, now_ms)?;
+        if active.held == 0
+            && let Some(bytes) = &batch
+            && let Some(end) = self.append(bytes, now_ms)?
+        {
+            active.end = end;
+            batch = None;
+        }
+        if active.held > 0 || batch.is_some() {
+            active.held += 1;
+        }
+        if batch.is_some() || active.held > 0 || !decision.replies.is_empty() {
+            let replies = decision.replies;
+            active.queue.push_back(Step { batch, end: active.end, replies });
+        }
+        let deadline_ms = active.coordinator.next_deadline();
+        let is_sooner = deadline_ms.is_some_and(|it| active.armed.is_none_or(|at| it < at));
+        if is_sooner || active.queue.len() == 1 {
+            self.kick.notify_all();
+        }
+        Ok(())
+    }
+
+    fn batch_of(
+        &self,
+        shard: &Shard,
+        decision: &Decision,
+        now_ms: i64,
+    ) -> Result<Option<Vec<u8>>, Failed> {
+        if decision.is_read_only() {
+            return Ok(None);
+        }
+        let mut builder = BatchBuilder::new();
+        if let Some(producer) = decision.producer {
+            builder =
+                builder.producer(producer.id, producer.epoch, NO_SEQUENCE).transactional(true);
+        }
+        for record in &decision.records {
+            let (key, value) = record.to_bytes()?;
+            builder.append(now_ms, Some(&key), value.as_deref());
+        }
+        let bytes = builder.build()?;
+        // What cannot be read again, by this coordinator's successor or by compaction, is not written.
+        let most = shard.partition_limits().decompressed_bytes_max;
+        match bytes.len() {
+            len if len > most => Err(Failed::TooLarge { bytes: len, most }),
+            _ => Ok(Some(bytes)),
+        }
+    }
+
+    /// Returns where the log ends then; `None` if it has no memory for it now.
+    fn append(&self, bytes: &[u8], now_ms: i64) -> Result<Option<i64>, Failed> {
+        let batch = BatchView::parse(bytes)?;
+        match self.partition.log.append(&batch, self.partition.leader_epoch(), now_ms) {
+            Ok(done) => {
+                let header = batch.header();
+                let records = header.record_count;
+                self.partition.traffic.note_produced(header.size_in_bytes(), records);
+                Ok(Some(done.last_offset + 1))
+            }
+            Err(AppendError::Full) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The topics are gone, and with them what was committed for them.
+    pub fn topics_deleted(&self, shard: &Shard, topics: &[(String, Uuid)]) {
+        self.decide(shard, |coordinator, now_ms| coordinator.topics_deleted(topics, now_ms));
+    }
+
+    fn decide(&self, shard: &Shard, decide: impl FnOnce(&mut Coordinator, i64) -> Decision) {
+        let mut phase = self.phase.borrow_mut();
+        let Phase::Active(active) = &mut *phase else { return };
+        let now_ms = reactor::wall_clock_ms();
+        let decision = decide(&mut active.coordinator, now_ms);
+        if let Err(failed) = self.take_in(shard, active, decision, now_ms) {
+            self.fail(&mut phase, &failed, None);
+        }
+    }
+
+    pub fn set_config(&self, config: Config) {
+        if let Phase::Active(active) = &mut *self.phase.borrow_mut() {
+            active.coordinator.set_config(config);
+        }
+    }
+
+    pub fn set_group_config(&self, group: &str, config: Option<GroupConfig>) {
+        if let Phase::Active(active) = &mut *self.phase.borrow_mut() {
+            active.coordinator.set_group_config(group, config);
+        }
+    }
+
+    /// Looks at the coordinator, if it is at work.
+    pub fn look<T>(&self, look: impl FnOnce(&Coordinator) -> T) -> Option<T> {
+        match &*self.phase.borrow() {
+            Phase::Active(active) => Some(look(&active.coordinator)),
+            Phase::Loading | Phase::Gone(_) => None,
+        }
+    }
+
+    pub fn is_loading(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Loading)
+    }
+
+    /// The partition is not here any more.
+    pub fn leave(&self, code: ErrorCode) {
+        self.leave_with(&mut self.phase.borrow_mut(), code, None);
+    }
+
+    /// Drops the coordinator: it holds what the log does not. `culprit`: the request that brought this
+    /// about, which is told the reason; others may come again.
+    fn fail(&self, phase: &mut Phase, failed: &Failed, culprit: Option<Token>) {
+        let (topic, index) = (&self.partition.topic, self.partition.index);
+        error!(%topic, partition = index, "the group coordinator is dropped: {failed}");
+        let is_whole = matches!(self.partition.log.state(), LogState::Online);
+        let code = match is_whole {
+            true => ErrorCode::CoordinatorLoadInProgress,
+            false => failed.code(),
+        };
+        self.leave_with(phase, code, culprit.map(|token| (token, failed.code())));
+    }
+
+    fn leave_with(&self, phase: &mut Phase, code: ErrorCode, culprit: Option<(Token, ErrorCode)>) {
+        if let Phase::Active(active) = std::mem::replace(phase, Phase::Gone(code)) {
+            for (token, sender) in active.waiting {
+                let own = culprit.filter(|(guilty, _)| *guilty == token);
+                // The requester may have left.
+                let _ = sender.send(Err(own.map_or(code, |(_, reason)| reason)));
+            }
+        }
+        self.kick.notify_all();
+        self.room.notify_all();
+    }
+
+    /// Does what can be done without waiting.
+    fn work(&self, shard: &Shard) -> Todo {
+        let mut phase = self.phase.borrow_mut();
+        let Phase::Active(active) = &mut *phase else { return Todo::Over };
+        let now_ms = reactor::wall_clock_ms();
+        match self.work_with(shard, active, now_ms) {
+            Ok(todo) => todo,
+            Err(failed) => {
+                self.fail(&mut phase, &failed, None);
+                Todo::Over
+            }
+        }
+    }
+
+    fn work_with(&self, shard: &Shard, active: &mut Active, now_ms: i64) -> Result<Todo, Failed> {
+        self.append_held(active, now_ms)?;
+        self.send_acknowledged(active);
+        let is_due = |due_ms: &i64| *due_ms <= now_ms;
+        if active.held == 0 && active.coordinator.next_deadline().as_ref().is_some_and(is_due) {
+            let decision = active.coordinator.on_time(now_ms, &ImageTopics::new(shard));
+            self.take_in(shard, active, decision, now_ms)?;
+            return Ok(Todo::More);
+        }
+        let deadline_ms = active.coordinator.next_deadline().filter(|_| active.held == 0);
+        active.armed = deadline_ms;
+        let appended = active.queue.front().filter(|step| step.batch.is_none());
+        Ok(Todo::Wait {
+            acknowledged: appended.map(|step| step.end),
+            room: active.held > 0,
+            deadline_ms,
+        })
+    }
+
+    fn append_held(&self, active: &mut Active, now_ms: i64) -> Result<(), Failed> {
+        while active.held > 0 {
+            let at = active.queue.len() - active.held;
+            let Some(step) = active.queue.get_mut(at) else { break };
+            if let Some(bytes) = &step.batch {
+                let Some(end) = self.append(bytes, now_ms)? else { break };
+                active.end = end;
+            }
+            step.batch = None;
+            step.end = active.end;
+            active.held -= 1;
+            self.room.notify_all();
+        }
+        Ok(())
+    }
+
+    fn send_acknowledged(&self, active: &mut Active) {
+        let visible_end = self.partition.log.visible_end_offset();
+        while active.queue.len() > active.held
+            && active.queue.front().is_some_and(|step| step.end <= visible_end)
+        {
+            let Some(step) = active.queue.pop_front() else { break };
+            for (token, reply) in step.replies {
+                if let Some(sender) = active.waiting.remove(&token) {
+                    // The requester may have left.
+                    let _ = sender.send(Ok(reply));
+                }
+            }
+        }
+    }
+
+    async fn wait(&self, kicked: Notified, acknowledged: Option<i64>, room: bool, ms: Option<i64>) {
+        let log = &self.partition.log;
+        let in_log = async {
+            match acknowledged {
+                Some(end) => log.acknowledged(end).await,
+                None => std::future::pending().await,
+            }
+        };
+        let memory = async {
+            match room {
+                true => log.room().await,
+                false => std::future::pending().await,
+            }
+        };
+        let time = async {
+            match ms {
+                Some(ms) => reactor::sleep(Duration::from_millis(ms.max(0).unsigned_abs())).await,
+                None => std::future::pending().await,
+            }
+        };
+        match race(race(kicked, in_log), race(memory, time)).await {
+            Either::Left(Either::Right(Err(error))) => {
+                warn!(
+                    topic = %self.partition.topic, partition = self.partition.index,
+                    "the group coordinator is dropped: {error}"
+                );
+                self.leave(errors::of_coordinator(errors::of_log(&error)));
+            }
+            Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+}
+
+/// The life of a coordinator.
+async fn run(shard: Rc<Shard>, seat: Rc<Seat>) {
+    if !load(&shard, &seat).await {
+        return;
+    }
+    loop {
+        let kicked = seat.kick.notified();
+        match seat.work(&shard) {
+            Todo::Over => break,
+            Todo::More => reactor::yield_now().await,
+            Todo::Wait { acknowledged, room, deadline_ms } => {
+                let ms = deadline_ms.map(|due_ms| due_ms - reactor::wall_clock_ms());
+                seat.wait(kicked, acknowledged, room, ms).await;
+            }
+        }
+    }
+    if shard.partitions.serves(&seat.partition)
+        && matches!(seat.partition.log.state(), LogState::Online)
+    {
+        reactor::sleep(RELOAD_AFTER).await;
+        shard.partitions.note_internal_change();
+    }
+}
+
+/// Loads the coordinator; returns whether it is at work then.
+async fn load(shard: &Rc<Shard>, seat: &Rc<Seat>) -> bool {
+    let _permit = shard.groups.loading.acquire(1).await;
+    let partition = &seat.partition;
+    let (topic, index) = (&partition.topic, partition.index);
+    let config = &shard.config().groups;
+    let piece_bytes = usize::try_from(config.load_buffer_bytes).unwrap_or(usize::MAX);
+    let most = shard.partition_limits().decompressed_bytes_max;
+    let loading = load::load(partition, settings::coordinator(config), piece_bytes, most);
+    let Loaded { coordinator, records, took } = match loading.await {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            error!(%topic, partition = index, "its groups cannot be loaded: {error}");
+            seat.leave(ErrorCode::NotCoordinator);
+            return false;
+        }
+    };
+    shard.groups.counted.note_load(records, took);
+    if records > 0 {
+        info!(
+            %topic, partition = index, records, ?took,
+            groups = coordinator.group_count(), "groups are loaded"
+        );
+    }
+    seat.begin(shard, coordinator)
+}
+
+impl Seat {
+    /// Puts a coordinator to work that has read its log.
+    fn begin(&self, shard: &Shard, mut coordinator: Coordinator) -> bool {
+        let mut phase = self.phase.borrow_mut();
+        if !matches!(*phase, Phase::Loading) {
+            return false;
+        }
+        // Both may have changed while the log was read.
+        coordinator.set_config(settings::coordinator(&shard.config().groups));
+        for (group, config) in group_configs(shard, &self.partition) {
+            coordinator.set_group_config(&group, Some(config));
+        }
+        let now_ms = reactor::wall_clock_ms();
+        let decision = coordinator.loaded(now_ms);
+        let mut active = Box::new(Active {
+            coordinator,
+            waiting: AHashMap::new(),
+            next_token: 0,
+            queue: VecDeque::new(),
+            held: 0,
+            end: self.partition.log.log_end_offset(),
+            armed: None,
+        });
+        let taken = self.take_in(shard, &mut active, decision, now_ms);
+        *phase = Phase::Active(active);
+        if let Err(failed) = taken {
+            self.fail(&mut phase, &failed, None);
+        }
+        true
+    }
+}

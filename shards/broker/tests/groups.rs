@@ -1,0 +1,386 @@
+//! Consumer groups over the wire, in the simulator: whole lives of groups of both protocols, who
+//! coordinates which, the order of a connection's answers, and what a restart or a crash leaves.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+#[path = "support/groups.rs"]
+mod wire_groups;
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use reactor::sim::{Crash, Outcome, World};
+use support::{BASE_PORT, Client, Shards, start_shards};
+use wire_groups::{Member, NOT_COORDINATOR, assigned};
+
+const DATA_DIR: &str = "/data";
+const TOPIC: &str = "t";
+const GROUP: &str = "readers";
+/// Who commits without being a member.
+const NOBODY: (&str, i32) = ("", -1);
+
+/// Starts a broker; groups do not wait for more members.
+async fn broker(shards: u16) -> Shards {
+    broker_with(shards, &["group.initial.rebalance.delay.ms=0"]).await
+}
+
+async fn broker_with(shards: u16, settings: &[&str]) -> Shards {
+    reactor::fs::create_dir_all(Path::new(DATA_DIR)).await.expect("the disk works");
+    reactor::fs::sync_dir(Path::new("/")).await.expect("the disk works");
+    let mut shards = start_shards(shards, BASE_PORT, DATA_DIR, settings);
+    shards.ready().await;
+    shards
+}
+
+async fn connect(shards: &Shards, shard: usize) -> Client {
+    Client::connect(shards.addresses[shard]).await.expect("connect")
+}
+
+/// A connection to the coordinator of a group, which has read its log.
+async fn coordinator(shards: &Shards, group: &str) -> Client {
+    let mut client = connect(shards, 0).await;
+    let (error, node) = client.coordinator(group).await.expect("find");
+    assert_eq!(error, 0);
+    let mut client = connect(shards, node as usize % 1000).await;
+    client.groups_loaded().await.expect("list");
+    client
+}
+
+/// Every member joins at once; returns them as they are told.
+async fn all_join(clients: &mut [Client], ids: &[String]) -> Vec<Member> {
+    let joins = clients.iter_mut().zip(ids).map(|(client, id)| client.join(GROUP, id));
+    let joined = reactor::join_all(joins).await;
+    joined
+        .into_iter()
+        .map(|answer| {
+            let (error, member) = answer.expect("join");
+            assert_eq!(error, 0);
+            member
+        })
+        .collect()
+}
+
+async fn all_sync(clients: &mut [Client], members: &[Member]) {
+    let syncs = clients.iter_mut().zip(members).map(|(client, member)| client.sync(GROUP, member));
+    for (answer, member) in reactor::join_all(syncs).await.into_iter().zip(members) {
+        assert_eq!(answer.expect("sync"), (0, member.id.clone().into_bytes()));
+    }
+}
+
+fn run<F: Future<Output = ()> + 'static>(seed: u64, test: impl FnOnce() -> F + 'static) {
+    let outcome = World::new(seed).run(test);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+#[test]
+fn every_shard_names_the_same_coordinator_and_only_that_one_serves() {
+    run(1, || async {
+        let shards = broker(3).await;
+        let mut clients = Vec::new();
+        for shard in 0..3 {
+            clients.push(connect(&shards, shard).await);
+        }
+        let mut led = [0; 3];
+        for number in 0..20 {
+            let group = format!("group-{number}");
+            let mut nodes = Vec::new();
+            for client in &mut clients {
+                let (error, node) = client.coordinator(&group).await.expect("find");
+                assert_eq!(error, 0);
+                nodes.push(node);
+            }
+            assert!(nodes.iter().all(|node| *node == nodes[0]), "{nodes:?}");
+            let shard = nodes[0] as usize % 1000;
+            led[shard] += 1;
+            for (number, client) in clients.iter_mut().enumerate() {
+                client.groups_loaded().await.expect("list");
+                let (error, _) = client.committed(&group).await.expect("fetch");
+                assert_eq!(error, if number == shard { 0 } else { NOT_COORDINATOR });
+            }
+        }
+        assert!(led.iter().all(|groups| *groups > 0), "{led:?}");
+    });
+}
+
+#[test]
+fn a_classic_group_lives_over_the_wire() {
+    run(2, || async {
+        let shards = broker(2).await;
+        let mut admin = coordinator(&shards, GROUP).await;
+        assert_eq!(admin.create_topic(TOPIC, 4, &[]).await.expect("create"), 0);
+        let mut clients = Vec::new();
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            let mut client = coordinator(&shards, GROUP).await;
+            ids.push(client.new_member(GROUP).await.expect("join"));
+            clients.push(client);
+        }
+        let (first, _) = clients.split_at_mut(1);
+        let members = all_join(first, &ids[..1]).await;
+        all_sync(first, &members).await;
+        assert_eq!(clients[0].heartbeat(GROUP, &members[0]).await.expect("heartbeat"), 0);
+
+        // The others come; the first one learns of it by its heartbeat.
+        clients[1].send_join(GROUP, &ids[1]).await.expect("join");
+        while clients[0].heartbeat(GROUP, &members[0]).await.expect("heartbeat") != 27 {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        let mut second = clients.remove(1);
+        let mut others = vec![clients.remove(0), clients.remove(0)];
+        let joined = all_join(&mut others, &[ids[0].clone(), ids[2].clone()]).await;
+        second.receive().await.expect("the parked join is answered");
+        assert_eq!(joined[0].generation, 2);
+        let leader = joined.iter().find(|member| !member.members.is_empty()).expect("a leader");
+        assert_eq!(leader.members.len(), 3);
+        all_sync(&mut others, &joined).await;
+
+        let member = (joined[0].id.as_str(), 2);
+        for (partition, offset) in [(0, 7), (3, 9)] {
+            let done = others[0].commit(GROUP, member, (TOPIC, partition), offset).await;
+            assert_eq!(done.expect("commit"), 0);
+        }
+        let stale = others[0].commit(GROUP, (member.0, 1), (TOPIC, 0), 1).await;
+        assert_eq!(stale.expect("commit"), 22, "an older generation is refused");
+        let unknown = others[0].commit(GROUP, NOBODY, (TOPIC, 0), 1).await;
+        assert_eq!(unknown.expect("commit"), 25, "the group has members");
+        let committed = admin.committed(GROUP).await.expect("fetch");
+        assert_eq!(committed, (0, vec![(TOPIC.into(), 0, 7), (TOPIC.into(), 3, 9)]));
+
+        let (error, state, described) = admin.describe_group(GROUP).await.expect("describe");
+        assert_eq!((error, state.as_str(), described.len()), (0, "Stable", 3));
+        assert!(described.iter().all(|(_, host)| host == "/127.0.0.1"), "{described:?}");
+        assert_eq!(admin.delete_group(GROUP).await.expect("delete"), 68, "it has members");
+        for id in &ids {
+            assert_eq!(admin.leave(GROUP, id).await.expect("leave"), 0);
+        }
+        let listed = admin.list_groups().await.expect("list");
+        assert_eq!(listed, (0, vec![(GROUP.into(), "Empty".into())]));
+        assert_eq!(admin.delete_group(GROUP).await.expect("delete"), 0);
+        assert_eq!(admin.committed(GROUP).await.expect("fetch"), (0, vec![]));
+        assert_eq!(admin.list_groups().await.expect("list"), (0, vec![]));
+    });
+}
+
+#[test]
+fn a_member_that_falls_silent_is_dropped_and_the_others_go_on() {
+    run(3, || async {
+        // Both are there before the first generation is made.
+        let shards = broker_with(1, &["group.initial.rebalance.delay.ms=1000"]).await;
+        let mut clients =
+            vec![coordinator(&shards, GROUP).await, coordinator(&shards, GROUP).await];
+        let ids = [
+            clients[0].new_member(GROUP).await.expect("join"),
+            clients[1].new_member(GROUP).await.expect("join"),
+        ];
+        let members = all_join(&mut clients, &ids).await;
+        all_sync(&mut clients, &members).await;
+        let silent = clients.pop().expect("the second");
+        drop(silent);
+        let begin = reactor::now();
+        while clients[0].heartbeat(GROUP, &members[0]).await.expect("heartbeat") == 0 {
+            assert!(reactor::now() - begin < Duration::from_secs(60), "the other never went");
+            reactor::sleep(Duration::from_secs(1)).await;
+        }
+        assert!(reactor::now() - begin >= Duration::from_secs(9), "it had ten seconds");
+        let (error, alone) = clients[0].join(GROUP, &ids[0]).await.expect("join");
+        assert_eq!((error, alone.members.len()), (0, 1));
+    });
+}
+
+#[test]
+fn a_consumer_group_lives_over_the_wire() {
+    run(4, || async {
+        let shards = broker(2).await;
+        let mut client = coordinator(&shards, GROUP).await;
+        assert_eq!(client.create_topic(TOPIC, 4, &[]).await.expect("create"), 0);
+        let none = || Some(Vec::new());
+        let beat = client
+            .consumer_heartbeat(GROUP, ("a", 0), Some(&[TOPIC]), none())
+            .await
+            .expect("heartbeat");
+        assert_eq!(beat.error_code, 0);
+        let mut a_epoch = beat.member_epoch;
+        let mut a_owns = assigned(&beat).expect("an assignment");
+        assert_eq!(a_owns[0].1, [0, 1, 2, 3]);
+        let topic = a_owns[0].0;
+
+        // The second member gets what the first one gives up, and no earlier.
+        let beat = client
+            .consumer_heartbeat(GROUP, ("b", 0), Some(&[TOPIC]), none())
+            .await
+            .expect("heartbeat");
+        assert_eq!(beat.error_code, 0);
+        let (mut b_epoch, mut b_owns) = (beat.member_epoch, Vec::new());
+        for _ in 0..10 {
+            let beat = client
+                .consumer_heartbeat(GROUP, ("a", a_epoch), None, Some(a_owns.clone()))
+                .await
+                .expect("heartbeat");
+            assert_eq!(beat.error_code, 0, "{:?}", beat.error_message);
+            a_owns = assigned(&beat).unwrap_or(a_owns);
+            a_epoch = beat.member_epoch;
+            let beat = client
+                .consumer_heartbeat(GROUP, ("b", b_epoch), None, Some(b_owns.clone()))
+                .await
+                .expect("heartbeat");
+            assert_eq!(beat.error_code, 0, "{:?}", beat.error_message);
+            b_owns = assigned(&beat).unwrap_or(b_owns);
+            b_epoch = beat.member_epoch;
+            let both: Vec<i32> =
+                a_owns.iter().chain(&b_owns).flat_map(|(_, parts)| parts.clone()).collect();
+            let distinct: std::collections::BTreeSet<i32> = both.iter().copied().collect();
+            assert_eq!(distinct.len(), both.len(), "nothing is owned twice: {a_owns:?} {b_owns:?}");
+            // A new assignment is made at most once a second.
+            reactor::sleep(Duration::from_millis(500)).await;
+        }
+        assert_eq!((a_owns[0].1.len(), b_owns[0].1.len()), (2, 2));
+        assert_eq!((a_owns[0].0, b_owns[0].0), (topic, topic));
+
+        let done = client.commit(GROUP, ("a", a_epoch), (TOPIC, 0), 5).await.expect("commit");
+        assert_eq!(done, 0);
+        let old = client.commit(GROUP, ("a", 0), (TOPIC, 0), 6).await.expect("commit");
+        assert_eq!(old, 113, "an older epoch is stale");
+        let (_, state, _) = client.describe_group(GROUP).await.expect("describe");
+        assert_eq!(state, "Dead", "it is no classic group");
+        let listed = client.list_groups().await.expect("list");
+        assert_eq!(listed.1, [(GROUP.into(), "Stable".into())]);
+        for member in ["a", "b"] {
+            let left = client.consumer_heartbeat(GROUP, (member, -1), None, None).await;
+            assert_eq!(left.expect("leave").error_code, 0);
+        }
+        assert_eq!(client.committed(GROUP).await.expect("fetch").1, [(TOPIC.into(), 0, 5)]);
+        assert_eq!(client.delete_group(GROUP).await.expect("delete"), 0);
+    });
+}
+
+#[test]
+fn a_parked_join_holds_up_its_connection_and_nobody_else() {
+    run(5, || async {
+        let shards = broker_with(1, &["group.initial.rebalance.delay.ms=3000"]).await;
+        let mut client = coordinator(&shards, GROUP).await;
+        let id = client.new_member(GROUP).await.expect("join");
+        let begin = reactor::now();
+        client.send_join(GROUP, &id).await.expect("join");
+        let waits = reactor::spawn(async move {
+            let first = client.receive().await.expect("the join's answer");
+            let at = reactor::now();
+            (first, at, client)
+        });
+        let mut other = connect(&shards, 0).await;
+        for _ in 0..10 {
+            assert_eq!(other.committed(GROUP).await.expect("fetch").0, 0);
+        }
+        assert!(reactor::now() - begin < Duration::from_secs(1), "others are served meanwhile");
+        let (_, at, _client) = waits.await;
+        assert!(at - begin >= Duration::from_secs(3), "the group waits for more members");
+    });
+}
+
+#[test]
+fn the_offsets_of_a_deleted_topic_go_with_it() {
+    run(6, || async {
+        let shards = broker(1).await;
+        let mut client = coordinator(&shards, GROUP).await;
+        for topic in [TOPIC, "stays"] {
+            assert_eq!(client.create_topic(topic, 1, &[]).await.expect("create"), 0);
+            let done = client.commit(GROUP, NOBODY, (topic, 0), 3).await;
+            assert_eq!(done.expect("commit"), 0);
+        }
+        assert_eq!(client.delete_topic(TOPIC).await.expect("delete"), 0);
+        assert_eq!(client.committed(GROUP).await.expect("fetch").1, [("stays".into(), 0, 3)]);
+    });
+}
+
+/// What was acknowledged: group, partition, offset.
+type Acknowledged = Rc<RefCell<Vec<(String, i32, i64)>>>;
+
+/// Commits for some groups, one after the other, until the disk ends it.
+async fn commit_forever(begin: i64, acknowledged: Acknowledged) {
+    let shards = broker(2).await;
+    let mut clients = Vec::new();
+    for number in 0..5 {
+        let group = format!("group-{number}");
+        clients.push((coordinator(&shards, &group).await, group));
+    }
+    let created = clients[0].0.create_topic(TOPIC, 2, &[]).await.expect("create");
+    assert!(created == 0 || created == 36, "create answered {created}");
+    for offset in begin.. {
+        for (client, group) in &mut clients {
+            let partition = (offset % 2) as i32;
+            let done = client.commit(group, NOBODY, (TOPIC, partition), offset).await;
+            assert_eq!(done.expect("commit"), 0);
+            let mut acknowledged = acknowledged.borrow_mut();
+            acknowledged.retain(|(g, p, _)| (g, *p) != (group, partition));
+            acknowledged.push((group.clone(), partition, offset));
+        }
+    }
+}
+
+async fn read_commits() -> Vec<(String, i32, i64)> {
+    let shards = broker(2).await;
+    let mut all = Vec::new();
+    for number in 0..5 {
+        let group = format!("group-{number}");
+        let mut client = coordinator(&shards, &group).await;
+        let (error, committed) = client.committed(&group).await.expect("fetch");
+        assert_eq!(error, 0);
+        all.extend(
+            committed.into_iter().map(|(_, partition, offset)| (group.clone(), partition, offset)),
+        );
+    }
+    all
+}
+
+#[test]
+fn acknowledged_commits_survive_a_crash() {
+    for seed in 0..8 {
+        let mut world = World::new(seed);
+        let acknowledged: Acknowledged = Rc::default();
+        for run in 0..3 {
+            world.crash_after(700 + 97 * seed + 311 * run, Crash::Process);
+            let noted = acknowledged.clone();
+            let begin = 1 + 1_000_000 * i64::try_from(run).expect("small");
+            let outcome = world.run(move || commit_forever(begin, noted));
+            assert!(matches!(outcome, Outcome::Crashed(_)), "seed {seed} run {run}: {outcome:?}");
+            let Outcome::Finished(found) = world.run(read_commits) else {
+                panic!("seed {seed} run {run}: the broker did not come back");
+            };
+            for (group, partition, offset) in acknowledged.borrow().iter() {
+                let kept = found.iter().find(|(g, p, _)| (g, p) == (group, partition));
+                let kept = kept.map(|(_, _, kept)| *kept);
+                // One that was on its way when the crash came may be there as well.
+                let is_there = kept.is_some_and(|kept| kept >= *offset);
+                assert!(is_there, "seed {seed} run {run}: {group} {partition} {offset}: {kept:?}");
+            }
+        }
+        assert!(!acknowledged.borrow().is_empty(), "seed {seed}: nothing was committed");
+    }
+}
+
+#[test]
+fn members_and_generation_are_there_after_a_crash() {
+    let mut world = World::new(11);
+    let kept: Rc<RefCell<Option<Member>>> = Rc::default();
+    let noted = kept.clone();
+    let outcome = world.run(move || async move {
+        let shards = broker(1).await;
+        let mut clients = [coordinator(&shards, GROUP).await];
+        let ids = [clients[0].new_member(GROUP).await.expect("join")];
+        let mut members = all_join(&mut clients, &ids).await;
+        all_sync(&mut clients, &members).await;
+        noted.replace(members.pop());
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+    let outcome = world.run(move || async move {
+        let shards = broker(1).await;
+        let mut client = coordinator(&shards, GROUP).await;
+        let member = kept.take().expect("noted above");
+        assert_eq!(client.heartbeat(GROUP, &member).await.expect("heartbeat"), 0);
+        let (_, state, members) = client.describe_group(GROUP).await.expect("describe");
+        assert_eq!((state.as_str(), members.len()), ("Stable", 1));
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
