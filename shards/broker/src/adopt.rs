@@ -6,9 +6,11 @@
 //! put in place is the command's business.
 
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use log::checkpoints;
+use log::checkpoints::{self, CLEANER_POINTS, LOG_START_OFFSETS, RECOVERY_POINTS};
+use log::inspect::OWN_CHECKPOINT;
 use log::{Log, LogConfig, LogShared, OpenHint, SharedOptions};
 use meta::config::{BrokerConfig, StaticConfig};
 use meta::controller::{AdoptTopic, Controller};
@@ -35,6 +37,9 @@ pub struct Adopted {
 }
 
 /// Reads a partition's folder whole, as after a crash, and leaves it cleanly closed.
+///
+/// # Errors
+/// Something else than its end is damaged: nothing is cut off then.
 pub async fn recover_partition(
     dir: &Path,
     (first_base, log_start): (i64, i64),
@@ -45,9 +50,15 @@ pub async fn recover_partition(
     // Holes are what compaction leaves; nothing is removed here, whatever its age.
     let config =
         LogConfig { compact: true, delete: false, retention_ms: -1, ..LogConfig::default() };
+    forget_positions(dir, (first_base, log_start)).await.map_err(in_dir)?;
     // Up to the first segment there is nothing to be read, but maybe a snapshot of producers.
-    let hint =
-        OpenHint { recovery_point: first_base, log_start_offset: log_start, ..OpenHint::default() };
+    let hint = OpenHint {
+        recovery_point: first_base,
+        log_start_offset: log_start,
+        whole: true,
+        expected: true,
+        ..OpenHint::default()
+    };
     let now_ms = reactor::wall_clock_ms();
     let (log, recovered) = Log::open(&shared, dir.to_path_buf(), config, hint, now_ms).await?;
     let leader_epoch = log.latest_epoch().map_or(-1, |latest| latest.epoch);
@@ -62,6 +73,24 @@ pub async fn recover_partition(
         truncated_bytes: recovered.truncated_bytes,
         leader_epoch,
     })
+}
+
+/// Where a broker stood, ours too, says nothing of the files as they are now. Only the start of the log
+/// is kept, in the folder itself: this may be cut off and done again.
+async fn forget_positions(dir: &Path, (first_base, log_start): (i64, i64)) -> std::io::Result<()> {
+    let mut stale = vec![OWN_CHECKPOINT, RECOVERY_POINTS, CLEANER_POINTS];
+    if log_start > first_base {
+        checkpoints::write_own_log_start(dir, log_start).await?;
+    } else {
+        stale.push(LOG_START_OFFSETS);
+    }
+    for name in stale {
+        match fs::remove_file(&dir.join(name)).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::sync_dir(dir).await
 }
 
 /// The metadata of a broker that does not run.

@@ -200,7 +200,7 @@ async fn load(
         MetadataLog::open(shared, metadata_dir, shard.cluster_id(), now_ms).await?;
     registration.restart = if clean { Restart::Clean } else { Restart::Unclean };
     register(shard, &mut image, &log, &registration).await?;
-    let settled = settle::at_start(dirs, &surveys, &image, shard.broker_id()).await?;
+    let settled = settle::at_start(dirs, &surveys, &image, &log, shard.broker_id()).await?;
     for records in settled.records.chunks(SETTLED_RECORDS_MAX) {
         commit(&mut image, &log, records.to_vec()).await?;
     }

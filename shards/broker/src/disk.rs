@@ -26,6 +26,7 @@ const BROKER_EPOCH: i64 = 1;
 /// Partition directories by name, with what is known of each.
 pub type Found = BTreeMap<String, FoundLog>;
 
+const STRAY_SUFFIX: &str = "-stray";
 /// Checkpoint files that take longer are left to themselves.
 const WRITE_WAIT: Duration = Duration::from_secs(30);
 /// A directory that has not been looked through by then has failed.
@@ -43,6 +44,8 @@ pub(crate) struct DirSurvey {
     pub written: BTreeSet<String>,
     /// Copies that were being made by a move: the partition's directory name, and their own.
     pub futures: Vec<(String, String)>,
+    /// Folders that were set aside because they belonged to no topic.
+    pub strays: Vec<String>,
 }
 
 /// Looks through the data directories, side by side: which partitions are there, and were they
@@ -96,6 +99,7 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
         logs: Vec::new(),
         written: written.collect(),
         futures: Vec::new(),
+        strays: Vec::new(),
     };
     let mut deleted = Vec::new();
     for entry in fs::read_dir(data_dir).await? {
@@ -108,6 +112,10 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
         }
         if let Some(partition) = log::parse_future_dir_name(&entry.name) {
             survey.futures.push((partition.to_owned(), entry.name));
+            continue;
+        }
+        if entry.name.ends_with(STRAY_SUFFIX) {
+            survey.strays.push(entry.name);
             continue;
         }
         let Some(key) = log::parse_partition_dir_name(&entry.name) else { continue };
@@ -189,7 +197,7 @@ async fn offsets(data_dir: &Path, file: &str) -> HashMap<(String, i32), i64> {
 }
 
 /// Removes folders in the background, one after the other.
-fn remove_later(dirs: Vec<PathBuf>) {
+pub(crate) fn remove_later(dirs: Vec<PathBuf>) {
     if dirs.is_empty() {
         return;
     }
@@ -205,7 +213,7 @@ fn remove_later(dirs: Vec<PathBuf>) {
 
 pub(crate) async fn set_aside(dir: &Path) -> std::io::Result<PathBuf> {
     let name = dir.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    let aside = dir.with_file_name(format!("{name}.{:016x}-stray", reactor::random_u64()));
+    let aside = dir.with_file_name(format!("{name}.{:016x}{STRAY_SUFFIX}", reactor::random_u64()));
     fs::rename(dir, &aside).await?;
     Ok(aside)
 }

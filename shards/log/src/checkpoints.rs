@@ -158,6 +158,11 @@ pub(crate) fn encode_own_offset(dir: &Path, offset: i64) -> Vec<u8> {
     encode_offsets([(topic.as_str(), partition, offset), (OWN_CHECKSUM, 0, sum)])
 }
 
+/// Writes the start of a log into its own folder; durable when this returns. For a log that is not open.
+pub async fn write_own_log_start(dir: &Path, offset: i64) -> std::io::Result<()> {
+    fs::write_atomic(&dir.join(LOG_START_OFFSETS), encode_own_offset(dir, offset)).await
+}
+
 /// Stands for the topic in the line that has the checksum.
 const OWN_CHECKSUM: &str = "crc32c";
 

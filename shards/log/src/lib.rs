@@ -56,8 +56,8 @@ pub use core::LogState;
 pub use error::{AppendError, LogError, ReadError, StorageError};
 pub use log::Log;
 pub use names::{
-    future_dir_name, is_deleted_dir_name, parse_future_dir_name, parse_partition_dir_name,
-    partition_dir_name,
+    deleted_dir_name, future_dir_name, is_deleted_dir_name, parse_future_dir_name,
+    parse_partition_dir_name, partition_dir_name,
 };
 pub use producer_snapshot::SnapshotDamage;
 pub use producer_state::ProducerRejection;

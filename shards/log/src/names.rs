@@ -151,7 +151,7 @@ pub fn parse_future_dir_name(name: &str) -> Option<&str> {
 
 /// The name a partition's folder takes when its topic is deleted. A long name is cut so that the
 /// result still is a legal folder name.
-pub(crate) fn deleted_dir_name(name: &str, unique: [u64; 2]) -> String {
+pub fn deleted_dir_name(name: &str, unique: [u64; 2]) -> String {
     unique_dir_name(name, unique, DIR_DELETE_SUFFIX)
 }
 

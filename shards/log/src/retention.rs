@@ -21,7 +21,7 @@ use std::time::Duration;
 use reactor::{Class, fs};
 use wire::records::batches;
 
-use crate::checkpoints::{LOG_START_OFFSETS, encode_own_offset};
+use crate::checkpoints::write_own_log_start;
 use crate::config::LogConfig;
 use crate::core::{Core, LogState, State};
 use crate::error::LogError;
@@ -139,7 +139,7 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
 
 async fn write_start(core: &Rc<Core>, start: i64) -> io::Result<()> {
     let dir = core.dir();
-    fs::write_atomic(&dir.join(LOG_START_OFFSETS), encode_own_offset(&dir, start)).await
+    write_own_log_start(&dir, start).await
 }
 
 /// What was removed may still be open somewhere for a moment, and takes its space until then.

@@ -78,19 +78,18 @@ fn finding_line(finding: &Finding) -> Line {
     line
 }
 
-/// Verifies a partition and gives what was found, the worst first to last as met.
+/// Verifies a partition and gives what was found, the worst first to last as met. Without a recovery
+/// point the data directory around it is asked for one.
 pub async fn partition(
     dir: &Path,
-    recovery_point: Option<i64>,
+    mut context: PartitionContext,
 ) -> Result<(PartitionSummary, Vec<Finding>)> {
-    let recovery_point = match recovery_point {
-        Some(point) => Some(point),
-        None => point_beside(dir).await,
-    };
+    if context.recovery_point.is_none() {
+        context.recovery_point = point_beside(dir).await;
+    }
     let mut found = Vec::new();
     let mut sink = |finding| found.push(finding);
     let mut findings = Findings::new(&mut sink);
-    let context = PartitionContext { recovery_point };
     let verified = verify_partition(dir, context, &mut findings).await;
     let mut summary = verified.map_err(|error| unreadable(dir, &error))?;
     for entry in list(dir).await? {
@@ -115,7 +114,8 @@ async fn point_beside(dir: &Path) -> Option<i64> {
 }
 
 async fn one_partition(dir: &Path, point: Option<i64>, output: &mut Output) -> Result<u64> {
-    let (summary, found) = partition(dir, point).await?;
+    let context = PartitionContext { recovery_point: point, ..PartitionContext::default() };
+    let (summary, found) = partition(dir, context).await?;
     let problems = tell(&found, output).await?;
     output.line(&summary_line(dir, &summary, problems)).await?;
     Ok(problems)
@@ -153,7 +153,7 @@ async fn one_file(path: &Path, output: &mut Output) -> Result<u64> {
     let found = if FileName::of(name) == FileName::Other && !is_partition(parent).await? {
         top_file(path, name).await?.1
     } else {
-        let (_, found) = partition(parent, None).await?;
+        let (_, found) = partition(parent, PartitionContext::default()).await?;
         let of_file = |finding: &Finding| finding.file.file_name() == path.file_name();
         found.into_iter().filter(of_file).collect()
     };
@@ -280,7 +280,9 @@ async fn folder(
         tell(&[finding], output).await?;
         return Ok(());
     };
-    let (summary, mut found) = partition(&path, points.get(&key).copied()).await?;
+    let recovery_point = points.get(&key).copied();
+    let context = PartitionContext { recovery_point, ..PartitionContext::default() };
+    let (summary, mut found) = partition(&path, context).await?;
     if let Some(id) = summary.topic_id {
         let (first, of) = walk.topic_ids.entry(key.0.clone()).or_insert_with(|| (id, path.clone()));
         if *first != id {

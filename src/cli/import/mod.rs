@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use broker::adopt::{Adopted, Metadata, recover_partition};
-use log::inspect::Severity;
+use log::inspect::{PartitionContext, Severity};
 use meta::controller::AdoptTopic;
 use reactor::fs;
 use wire::Uuid;
@@ -95,8 +95,8 @@ async fn import(
 /// Checks every folder as `dump --verify` does. What a crash leaves is fine, damage is not.
 async fn check(topics: &[Topic]) -> Result<()> {
     for partition in topics.iter().flat_map(|topic| &topic.partitions) {
-        let (_, found) =
-            super::dump::verify::partition(&partition.source, partition.recovery_point).await?;
+        let context = PartitionContext { recovery_point: partition.recovery_point, foreign: true };
+        let (_, found) = super::dump::verify::partition(&partition.source, context).await?;
         let mut damage = found.iter().filter(|finding| finding.severity == Severity::Damage);
         if let Some(first) = damage.next() {
             let more = damage.count();
@@ -408,5 +408,26 @@ mod tests {
             }
             assert!(taken_back > 10 && finished > 0, "{taken_back} and {finished}");
         }
+    }
+
+    /// Folders that were ours, and another broker's topic since: it keeps our files and ignores them.
+    #[test]
+    fn a_folder_that_comes_back_is_what_the_other_broker_made_of_it() {
+        const THERE: &str = "fBbgnKyoS1WXPCeI0XqCNg";
+        let ran = World::new(5).run(|| async {
+            write_sources().await;
+            for source in SOURCES.map(Path::new) {
+                let log = open(source).await;
+                log.advance_log_start(8).await.unwrap();
+                log.close().await.unwrap();
+                assert!(fs::exists(&source.join("corelane.checkpoint")).await.unwrap());
+                let id = THERE.parse().unwrap();
+                log::checkpoints::write_partition_metadata(source, id).await.unwrap();
+            }
+            run_quietly(&args(false, &SOURCES)).await.unwrap()
+        });
+        let said = ran.finished().expect("the import works");
+        // Segments below offset 8 went with DeleteRecords; the rest is the other broker's again.
+        assert!(said.contains("orders-0: offsets 7 to 20"), "{said}");
     }
 }

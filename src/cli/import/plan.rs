@@ -96,7 +96,7 @@ async fn topic(name: String, folders: BTreeMap<i32, PathBuf>) -> Result<Topic> {
             (Some(stored), None) => id = Some((stored, source.clone())),
             _ => {}
         }
-        partitions.push(partition(&name, number, source).await?);
+        partitions.push(partition(&name, number, (source, stored)).await?);
     }
     let id = match id {
         Some((id, _)) => id,
@@ -106,7 +106,11 @@ async fn topic(name: String, folders: BTreeMap<i32, PathBuf>) -> Result<Topic> {
     Ok(Topic { name, id, partitions })
 }
 
-async fn partition(topic: &str, number: i32, source: PathBuf) -> Result<Partition> {
+async fn partition(
+    topic: &str,
+    number: i32,
+    (source, topic_id): (PathBuf, Option<Uuid>),
+) -> Result<Partition> {
     let entries = list(&source).await?;
     let bases = entries.iter().filter_map(|entry| match FileName::of(&entry.name) {
         FileName::Segment(base) => Some(base),
@@ -116,7 +120,7 @@ async fn partition(topic: &str, number: i32, source: PathBuf) -> Result<Partitio
     let beside = |file: &'static str| offset_beside(&source, file, topic, number);
     let recovery_point = beside(RECOVERY_POINTS).await;
     let start_beside = beside(LOG_START_OFFSETS).await.unwrap_or(0);
-    let own = own_start(&source).await?;
+    let own = own_start(&source, topic_id).await?;
     let log_start = first_base.max(start_beside).max(own);
     Ok(Partition { number, source, first_base, log_start, recovery_point })
 }
@@ -127,14 +131,20 @@ async fn offset_beside(folder: &Path, file: &str, topic: &str, number: i32) -> O
     lines.iter().find(|l| l.topic == topic && l.partition == number).map(|l| l.offset)
 }
 
-/// The start that a Corelane partition has in its own folder.
-async fn own_start(folder: &Path) -> Result<i64> {
-    let old = checkpoints::read_offsets(folder, LOG_START_OFFSETS).await.unwrap_or_default();
-    let old = old.first().map_or(0, |line| line.offset);
+/// The start that a Corelane partition has in its own folder. What is left of a time when it was one,
+/// and of another topic, says nothing any more.
+async fn own_start(folder: &Path, topic_id: Option<Uuid>) -> Result<i64> {
     let path = folder.join(OWN_CHECKPOINT);
-    if !fs::exists(&path).await.map_err(|error| unreadable(&path, &error))? {
-        return Ok(old);
+    let mut start = 0;
+    if fs::exists(&path).await.map_err(|error| unreadable(&path, &error))? {
+        let bytes = fs::read(&path).await.map_err(|error| unreadable(&path, &error))?;
+        if let Ok(own) = describe_checkpoint(&bytes) {
+            if !own.topic_id.is_zero() && topic_id.is_some_and(|id| id != own.topic_id) {
+                return Ok(0);
+            }
+            start = own.log_start;
+        }
     }
-    let bytes = fs::read(&path).await.map_err(|error| unreadable(&path, &error))?;
-    Ok(describe_checkpoint(&bytes).map_or(old, |own| own.log_start.max(old)))
+    let beside = checkpoints::read_offsets(folder, LOG_START_OFFSETS).await.unwrap_or_default();
+    Ok(beside.first().map_or(start, |line| line.offset.max(start)))
 }

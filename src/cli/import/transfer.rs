@@ -6,8 +6,6 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use log::checkpoints::{CLEANER_POINTS, RECOVERY_POINTS};
-use log::inspect::OWN_CHECKPOINT;
 use reactor::{AlignedBuf, Durability, File, OpenOptions, WriteBuf, fs};
 
 use super::exists;
@@ -122,16 +120,6 @@ pub(super) async fn stage(entry: &Entry) -> Result<()> {
             }
             let (from, to) = (entry.source.join(&file.name), entry.staged.join(&file.name));
             copy(&from, &to).await.map_err(|error| failed(&from, "copy", &error))?;
-        }
-    }
-    // Where another broker stood says nothing of the files as they are now.
-    for stale in [OWN_CHECKPOINT, RECOVERY_POINTS, CLEANER_POINTS] {
-        let path = entry.staged.join(stale);
-        match fs::remove_file(&path).await {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(failed(&path, "remove", &error));
-            }
-            _ => {}
         }
     }
     super::sync(&entry.staged).await

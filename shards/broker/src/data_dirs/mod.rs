@@ -20,6 +20,7 @@
 //! | `reserve.rs` | the file that is let go of, in two pieces, when a disk is full |
 //! | `placement.rs` | which directory a new partition gets (pure) |
 //! | `settle.rs` | at start: what was found against what is recorded |
+//! | `strays.rs` | at start: folders that belong to nothing |
 //! | `identity.rs` | reading a directory's id |
 //! | `metrics.rs` | what operators see |
 //! | `moves.rs` | moving a partition from one directory to another |
@@ -43,6 +44,7 @@ pub(crate) mod placement;
 pub(crate) mod reserve;
 pub(crate) mod settle;
 pub(crate) mod space;
+mod strays;
 
 /// A data directory as the process found it.
 #[derive(Clone, Debug)]

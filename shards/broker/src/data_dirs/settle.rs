@@ -31,10 +31,12 @@ use tracing::{error, info, warn};
 use wire::Uuid;
 
 use super::placement::Placer;
+use super::strays::Strays;
 use super::{DataDirs, DirState};
 use crate::BrokerError;
 use crate::disk::{self, DirSurvey, Found};
 use crate::mesh::FoundLog;
+use crate::metadata_log::MetadataLog;
 
 /// What a start makes of the surveys.
 pub(crate) struct Settled {
@@ -52,6 +54,7 @@ pub(crate) async fn at_start(
     dirs: &DataDirs,
     surveys: &[DirSurvey],
     image: &Image,
+    log: &MetadataLog,
     broker_id: i32,
 ) -> Result<Settled, BrokerError> {
     let mut copies: BTreeMap<String, Vec<FoundLog>> = BTreeMap::new();
@@ -78,14 +81,22 @@ pub(crate) async fn at_start(
             }
         }
     }
+    let mut strays = Strays::new(log, image);
+    for survey in surveys {
+        let Some(path) = dirs.path(survey.number) else { continue };
+        for name in &survey.strays {
+            strays.look_at(&path.join(name)).await;
+        }
+    }
     let mut found = Found::new();
     for (name, mut logs) in copies {
         reactor::yield_if_due().await;
-        set_strays_aside(dirs, &name, &mut logs, image).await;
+        put_strays_away(dirs, &name, &mut logs, &mut strays, image).await;
         if let Some(log) = choose(dirs, &name, logs, recorded(image, &name, broker_id)).await? {
             found.insert(name, log);
         }
     }
+    strays.end();
     let records = record(dirs, image, &found, broker_id).await;
     let was_there = |name: &str, home: usize| {
         let of_home = || surveys.iter().find(|survey| survey.number == home);
@@ -207,7 +218,13 @@ pub(crate) async fn finish_move(dir: &Path, topic_id: Uuid) -> Result<bool, Stri
     Ok(true)
 }
 
-async fn set_strays_aside(dirs: &DataDirs, name: &str, logs: &mut Vec<FoundLog>, image: &Image) {
+async fn put_strays_away(
+    dirs: &DataDirs,
+    name: &str,
+    logs: &mut Vec<FoundLog>,
+    strays: &mut Strays<'_>,
+    image: &Image,
+) {
     let mut kept = Vec::with_capacity(logs.len());
     let alone = logs.len() == 1;
     for log in logs.drain(..) {
@@ -219,13 +236,9 @@ async fn set_strays_aside(dirs: &DataDirs, name: &str, logs: &mut Vec<FoundLog>,
             true => disk::is_unknown(name, image),
             false => disk::is_stray(&dir, name, image).await,
         };
-        if !is_stray {
-            kept.push(log);
-            continue;
-        }
-        match disk::set_aside(&dir).await {
-            Ok(aside) => warn!("{name} belongs to no topic; set aside as {}", aside.display()),
-            Err(error) => warn!("{name} belongs to no topic and could not be renamed: {error}"),
+        match is_stray {
+            true => strays.put_away(&dir).await,
+            false => kept.push(log),
         }
     }
     *logs = kept;

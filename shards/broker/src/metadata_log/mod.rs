@@ -13,7 +13,7 @@
 mod snapshot;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -21,6 +21,7 @@ use log::{AppendError, Log, LogConfig, LogError, LogShared, LogState, OpenHint, 
 use meta::{Delta, Image, MetadataRecord};
 use reactor::Class;
 use tracing::{debug, info, warn};
+use wire::Uuid;
 use wire::records::{BatchBuilder, BatchView};
 
 use crate::BrokerError;
@@ -31,6 +32,8 @@ pub(crate) const DIR_NAME: &str = "__cluster_metadata-0";
 /// The epoch of the single voter.
 const EPOCH: i32 = 1;
 const SEGMENT_BYTES: u32 = 64 * 1024 * 1024;
+/// What one batch of metadata may be decompressed into. Ours are not compressed, and Kafka's hold 8 MiB.
+const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 /// One read of the replay at start.
 const REPLAY_READ_BYTES: usize = 1024 * 1024;
 /// The most records that one batch carries (they take effect together).
@@ -98,32 +101,28 @@ impl MetadataLog {
             return Err(BrokerError::MetadataLog(reason));
         }
         while next < end {
-            let plan = log.plan_read(next, end, REPLAY_READ_BYTES, true)?;
-            let pieces = plan.execute().await?;
-            let bytes = pieces.concat();
-            let before = next;
-            let mut records = Vec::new();
-            let base_offset = next;
-            for batch in wire::records::batches(&bytes) {
-                let batch = batch.map_err(corrupt)?;
-                self.behind.set(self.behind.get() + batch.bytes().len() as u64);
-                let mut all = batch.records(usize::MAX).map_err(corrupt)?;
-                while let Some(record) = all.next_record().map_err(corrupt)? {
-                    if record.offset < base_offset {
-                        continue;
-                    }
-                    let value = record.value.unwrap_or_default();
-                    records.push(MetadataRecord::from_bytes(value).map_err(corrupt)?);
-                    reactor::yield_if_due().await;
-                }
-                next = batch.header().last_offset() + 1;
-            }
-            if next == before {
-                return Err(corrupt("a read returned no batch"));
-            }
-            image.apply_delta(&Delta { base_offset, records: records.into() })?;
+            let read = read_records(&log, next, end).await?;
+            self.behind.set(self.behind.get() + read.bytes);
+            image.apply_delta(&Delta { base_offset: next, records: read.records.into() })?;
+            next = read.next;
         }
         Ok(())
+    }
+
+    /// The topics that were deleted, as far back as the log tells.
+    pub async fn deleted_topics(&self) -> Result<HashSet<Uuid>, BrokerError> {
+        let log = self.log.borrow().clone();
+        let (mut next, end) = (log.log_start_offset(), log.visible_end_offset());
+        let mut deleted = HashSet::new();
+        while next < end {
+            let read = read_records(&log, next, end).await?;
+            deleted.extend(read.records.iter().filter_map(|record| match record {
+                MetadataRecord::RemoveTopic(removed) => Some(removed.topic_id),
+                _ => None,
+            }));
+            next = read.next;
+        }
+        Ok(deleted)
     }
 
     /// Starts to write a snapshot of the image if more than `every` bytes of records have gathered
@@ -328,6 +327,38 @@ async fn write_snapshot(image: &Image, log: &Log) -> Result<(), BrokerError> {
         info!("the metadata log begins at offset {}", log.log_start_offset());
     }
     Ok(())
+}
+
+/// Some records of the log, from one offset on.
+struct ReadRecords {
+    records: Vec<MetadataRecord>,
+    bytes: u64,
+    /// Where to go on.
+    next: i64,
+}
+
+async fn read_records(log: &Log, from: i64, end: i64) -> Result<ReadRecords, BrokerError> {
+    let plan = log.plan_read(from, end, REPLAY_READ_BYTES, true)?;
+    let bytes = plan.execute().await?.concat();
+    let mut read = ReadRecords { records: Vec::new(), bytes: 0, next: from };
+    for batch in wire::records::batches(&bytes) {
+        let batch = batch.map_err(corrupt)?;
+        read.bytes += batch.bytes().len() as u64;
+        let mut all = batch.records(DECOMPRESSED_BYTES_MAX).map_err(corrupt)?;
+        while let Some(record) = all.next_record().map_err(corrupt)? {
+            if record.offset < from {
+                continue;
+            }
+            let value = record.value.unwrap_or_default();
+            read.records.push(MetadataRecord::from_bytes(value).map_err(corrupt)?);
+            reactor::yield_if_due().await;
+        }
+        read.next = batch.header().last_offset() + 1;
+    }
+    match read.next == from {
+        true => Err(corrupt("a read returned no batch")),
+        false => Ok(read),
+    }
 }
 
 fn corrupt(reason: impl std::fmt::Display) -> BrokerError {

@@ -128,7 +128,7 @@ fn decode(bytes: &[u8]) -> Result<Vec<MetadataRecord>, String> {
         let batch = batch.map_err(|e| e.to_string())?;
         batch.verify_crc().map_err(|e| e.to_string())?;
         let is_control = batch.header().attributes.is_control();
-        let mut all = batch.records(usize::MAX).map_err(|e| e.to_string())?;
+        let mut all = batch.records(super::DECOMPRESSED_BYTES_MAX).map_err(|e| e.to_string())?;
         while let Some(record) = all.next_record().map_err(|e| e.to_string())? {
             if is_control {
                 match ControlType::from_key(record.key.unwrap_or_default()) {
@@ -258,6 +258,19 @@ mod tests {
             assert_eq!(SnapshotId::parse(name), None, "{name}");
         }
         assert_eq!(SnapshotId::parse(&(id.file_name() + ".part")), None);
+    }
+
+    #[test]
+    fn a_batch_that_swells_is_refused() {
+        let mut batch = BatchBuilder::new().codec(wire::records::Codec::Zstd, Some(1));
+        let zeros = vec![0; super::super::DECOMPRESSED_BYTES_MAX / 4];
+        for _ in 0..4 {
+            batch.append(0, None, Some(&zeros));
+        }
+        let bytes = batch.build().expect("a batch");
+        assert!(bytes.len() < 1 << 20, "it is small as it lies");
+        let refused = decode(&bytes).expect_err("it is larger than any batch of metadata");
+        assert!(refused.contains("bytes"), "{refused}");
     }
 
     #[test]

@@ -25,6 +25,9 @@ use crate::producer_state::ProducerStates;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartitionContext {
     pub recovery_point: Option<i64>,
+    /// Another broker may have had the folder since: our own checkpoints in it count only if they are
+    /// of its topic, as it is now.
+    pub foreign: bool,
 }
 
 /// What a partition's folder holds.
@@ -66,9 +69,19 @@ pub async fn verify_partition(
     let listed = list(dir, findings).await?;
     let topic_id = topic_id(dir, findings).await?;
     let epochs = epochs(dir, findings).await?;
-    let own_point = own_offset(dir, RECOVERY_POINTS, findings).await?;
-    let own_start = own_offset(dir, LOG_START_OFFSETS, findings).await?;
-    let own = own_checkpoint(dir, topic_id, findings).await?;
+    let own = own_checkpoint(dir, findings).await?;
+    let other = own.as_ref().map(|own| own.topic_id).filter(|id| is_other(*id, topic_id));
+    let own = own.filter(|_| other.is_none() || !context.foreign);
+    let (mut own_point, mut own_start) = (None, None);
+    if let Some(id) = other {
+        let severity = if context.foreign { Severity::Note } else { Severity::Damage };
+        let text = format!("it is of topic {id}, the partition is not");
+        findings.tell(severity, &dir.join(checkpoint::FILE), None, text);
+    }
+    if other.is_none() || !context.foreign {
+        own_point = own_offset(dir, RECOVERY_POINTS, findings).await?;
+        own_start = own_offset(dir, LOG_START_OFFSETS, findings).await?;
+    }
     let own_point = own_point.max(own.as_ref().map(|own| own.recovery_point));
     let own_start = own_start.max(own.as_ref().map(|own| own.log_start));
     let first_base = listed.segments.first().copied().unwrap_or(0);
@@ -243,26 +256,21 @@ async fn own_offset(
 }
 
 /// Our own checkpoint of a partition, if there is one that can be read.
-async fn own_checkpoint(
-    dir: &Path,
-    topic_id: Option<Uuid>,
-    findings: &mut Findings<'_>,
-) -> io::Result<Option<Checkpoint>> {
+async fn own_checkpoint(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Option<Checkpoint>> {
     let path = dir.join(checkpoint::FILE);
     let Some(bytes) = read_if_there(&path).await? else { return Ok(None) };
     match Checkpoint::decode(&bytes) {
-        Ok(own) => {
-            if topic_id.is_some_and(|id| id != own.topic_id && !own.topic_id.is_zero()) {
-                let text = format!("it is of topic {}, the partition is not", own.topic_id);
-                findings.tell(Severity::Damage, &path, None, text);
-            }
-            Ok(Some(own))
-        }
+        Ok(own) => Ok(Some(own)),
         Err(damage) => {
             findings.tell(Severity::Repairable, &path, Some(0), damage.to_string());
             Ok(None)
         }
     }
+}
+
+/// Whether a checkpoint is of another topic than the folder.
+fn is_other(id: Uuid, topic_id: Option<Uuid>) -> bool {
+    !id.is_zero() && topic_id.is_some_and(|known| known != id)
 }
 
 /// What `corelane.checkpoint` says, in names and numbers.
