@@ -95,7 +95,11 @@ async fn taken(dir: &Path) -> Result<(DirLock, Option<MetaProperties>)> {
     let take = async {
         fs::create_dir_all(dir).await.map_err(|error| unusable(dir, "create", &error))?;
         let lock = lock(dir).await?;
-        Ok((lock, read(dir).await?))
+        let meta = read(dir).await?;
+        if meta.is_none() {
+            sync_ancestors(dir).await?;
+        }
+        Ok((lock, meta))
     };
     match timeout(ANSWER_WAIT, take).await {
         Ok(taken) => taken,
@@ -104,6 +108,25 @@ async fn taken(dir: &Path) -> Result<(DirLock, Option<MetaProperties>)> {
             "look at that disk, or name another directory with --data-dir",
         )),
     }
+}
+
+/// A directory that was made just now must be there after a power cut: what it will hold is nowhere
+/// else.
+async fn sync_ancestors(dir: &Path) -> Result<()> {
+    for ancestor in dir.ancestors().skip(1) {
+        match fs::sync_dir(ancestor).await {
+            // Whoever may not even list it has made nothing in it.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            // A file system that is only read has nothing new either; some know no sync of a folder.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::ReadOnlyFilesystem | ErrorKind::InvalidInput
+                ) => {}
+            synced => synced.map_err(|error| unusable(ancestor, "sync", &error))?,
+        }
+    }
+    Ok(())
 }
 
 /// What a failed directory is remembered with, if there are others. One that is somebody else's is
@@ -247,7 +270,10 @@ fn damaged(path: &Path, reason: &str) -> Error {
 
 fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
     let remedy = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space there",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "free some space there (a first start writes less than 1 MiB), or name another directory \
+             with --data-dir"
+        }
         _ => {
             "give the user of this process access to it, or name another directory with --data-dir"
         }
@@ -294,6 +320,25 @@ mod tests {
                 assert_eq!(cluster, again, "{kind:?} after {operations}");
             }
             assert!(crashes > 4, "only {crashes} places to crash at");
+        }
+    }
+
+    #[test]
+    fn a_new_directory_is_there_after_a_power_cut() {
+        let dir = "/srv/corelane/a";
+        for seed in 0..8 {
+            let mut world = World::new(seed);
+            let made = open(&mut world, &[dir], Some(3)).finished().unwrap().unwrap();
+            world.crash_after(1, Crash::Power);
+            let cut = world.run(|| async {
+                loop {
+                    let _ = fs::exists(Path::new("/srv")).await;
+                }
+            });
+            assert!(matches!(cut, Outcome::Crashed(_)), "{cut:?}");
+            assert!(world.disk().read(&Path::new(dir).join(FILE_NAME)).is_some());
+            let again = open(&mut world, &[dir], None).finished().unwrap().unwrap();
+            assert_eq!(made, again, "it was begun anew");
         }
     }
 

@@ -26,13 +26,19 @@ pub fn run(args: ServeArgs) -> Result<()> {
         return Err(first_failure(&machine_checks(&args, ring)?));
     }
     let spec = reactor::ShardSpec { name: "main".to_owned(), ..reactor::ShardSpec::default() };
-    let ran = reactor::uring::run(&spec, move || serve(args));
-    ran.unwrap_or_else(|error| {
+    let ran = reactor::uring::run(&spec, move || prepare(args));
+    let prepared = ran.unwrap_or_else(|error| {
         Err(Error::machine(format!("cannot start a ring: {}", plain(&error)), ""))
-    })
+    });
+    let Some((plan, dirs)) = prepared? else { return Ok(()) };
+    // Without a ring: this thread only waits for the shards, until the end.
+    let ended = shards::run(plan);
+    drop(dirs);
+    ended
 }
 
-async fn serve(args: ServeArgs) -> Result<()> {
+/// Everything up to the start of the shards; nothing is left to do where only a check was asked for.
+async fn prepare(args: ServeArgs) -> Result<Option<(Plan, DataDirs)>> {
     let machine = look_at_machine()?;
     let file = read_config(&args).await?;
     let settings = Settings::resolve(&args, file.as_deref(), &machine)?;
@@ -54,7 +60,7 @@ async fn serve(args: ServeArgs) -> Result<()> {
         settings.warnings.iter().for_each(warn);
         let what = format!("{failed} of {} checks failed", checks.len());
         let refused = Err(Error::machine(what, "the `fail` lines say what to do"));
-        return if failed > 0 { refused } else { Ok(()) };
+        return if failed > 0 { refused } else { Ok(None) };
     }
     if failed > 0 {
         return Err(first_failure(&checks));
@@ -76,10 +82,7 @@ async fn serve(args: ServeArgs) -> Result<()> {
         settings,
         data_dirs: dirs.dirs.clone(),
     };
-    // Blocks this thread until the end: it is no shard, and nothing else runs on its ring.
-    let ended = shards::run(plan);
-    drop(dirs);
-    ended
+    Ok(Some((plan, dirs)))
 }
 
 fn look_at_machine() -> Result<Machine> {

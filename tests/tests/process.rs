@@ -344,6 +344,23 @@ fn clients_ride_out_a_crash_and_a_restart() {
     assert_eq!(sorted(&cluster.run(&["consume", "t"]).done()), numbers(1..=count));
 }
 
+/// The thread that waits for the shards is none of them: that it waits long is no stall.
+#[test]
+fn an_end_tells_of_no_stall_of_the_main_thread() {
+    let folder = temporary_folder("process-").expect("a folder");
+    let data = folder.path().join("data");
+    let listen = format!("127.0.0.1:{}", free_port());
+    let arguments = ["--data-dir", text(&data), "--listen", &listen, "--shards", "1"];
+    let (mut child, _) = start_by_hand(&arguments);
+    child.signal(Signal::TERM);
+    let log = BufReader::new(child.0.stderr.take().expect("a pipe"));
+    let lines: Vec<String> = log.lines().map_while(Result::ok).collect();
+    assert_eq!(child.exit_code(), Some(0));
+    assert!(lines.iter().any(|line| line.contains("shutting down")), "{lines:?}");
+    let stall = lines.iter().find(|line| line.contains("stood still") && line.contains(" main "));
+    assert_eq!(stall, None);
+}
+
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let folder = temporary_folder("process-").expect("a folder");

@@ -13,14 +13,18 @@ use support::{BASE_PORT, Client, batch, start_on, values};
 use wire::ApiKey;
 use wire::messages::describe_log_dirs_request::DescribeLogDirsRequest;
 use wire::messages::describe_log_dirs_response::DescribeLogDirsResponse;
+use wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
+use wire::messages::metadata_response::MetadataResponse;
 
 const DIRS: [&str; 2] = ["/disk1", "/disk2"];
 const TOPIC: &str = "t";
 const PARTITIONS: i32 = 6;
 const STORAGE_ERROR: i16 = 56;
+const LEADER_NOT_AVAILABLE: i16 = 5;
 /// Longer than anything here takes by itself.
 const LONG: Duration = Duration::from_secs(300);
 
+crate::response!(Metadata, MetadataResponse, borrows);
 crate::response!(DescribeLogDirs, DescribeLogDirsResponse, borrows);
 
 /// Makes the directories, as the process does before the shards start.
@@ -66,6 +70,21 @@ async fn described(client: &mut Client) -> Vec<(String, i16, Vec<i32>)> {
         (dir.log_dir.to_string(), dir.error_code, partitions.collect())
     };
     answer.results.iter().map(|dir| of(&dir)).collect()
+}
+
+/// What Metadata says of each partition: error, leader, offline replicas.
+async fn leaders(client: &mut Client) -> Vec<(i16, i32, Vec<i32>)> {
+    let topic = MetadataRequestTopic { name: Some(TOPIC.into()), ..Default::default() };
+    let request = MetadataRequest { topics: Some(vec![topic].into()), ..Default::default() };
+    let answer: MetadataResponse<'static> =
+        client.call::<_, Metadata>(ApiKey::Metadata, 12, &request).await.unwrap();
+    let mut partitions: Vec<_> = answer.topics.first().unwrap().partitions.iter().collect();
+    partitions.sort_by_key(|partition| partition.partition_index);
+    let told = partitions.into_iter().map(|partition| {
+        let offline = partition.offline_replicas.iter().collect();
+        (partition.error_code, partition.leader_id, offline)
+    });
+    told.collect()
 }
 
 async fn produce(client: &mut Client, partition: i32, value: &str) -> (i16, i64) {
@@ -122,6 +141,14 @@ async fn one_disk_breaks_and_comes_back() {
     for partition in &second {
         assert_eq!(read(&mut client, *partition).await.0, STORAGE_ERROR);
     }
+    // Nobody leads them, as in Apache Kafka: clients wait until somebody does.
+    for (partition, told) in (0..).zip(leaders(&mut client).await) {
+        let expected = match second.contains(&partition) {
+            true => (LEADER_NOT_AVAILABLE, -1, vec![1000]),
+            false => (0, 1000, vec![]),
+        };
+        assert_eq!(told, expected, "partition {partition}");
+    }
     // The first disk's are not.
     assert_eq!(described(&mut client).await[0].1, 0);
     for partition in &first {
@@ -143,6 +170,7 @@ async fn one_disk_breaks_and_comes_back() {
         assert_eq!((error, records), (0, vec!["first".to_owned(), "again".to_owned()]));
     }
     assert!(described(&mut client).await.iter().all(|(_, error, _)| *error == 0));
+    assert_eq!(leaders(&mut client).await, vec![(0, 1000, vec![]); PARTITIONS as usize]);
 }
 
 #[test]

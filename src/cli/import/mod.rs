@@ -13,7 +13,6 @@
 mod plan;
 mod transfer;
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use broker::adopt::{Adopted, Metadata, recover_partition};
@@ -39,9 +38,6 @@ async fn run_quietly(args: &ImportArgs) -> Result<String> {
     let data_dirs = absolute(&args.data_dir)?;
     let folders = absolute(&args.folders)?;
     let dirs = DataDirs::open(&data_dirs, None).await?;
-    for dir in &data_dirs {
-        sync_ancestors(dir).await?;
-    }
     let metadata = Metadata::open(&data_dirs, &dirs.cluster_id, dirs.broker_id).await;
     let metadata = metadata.map_err(|error| Error::data_dir(error, ""))?;
     let done = import(args, &data_dirs, &folders, configs, &metadata).await;
@@ -238,19 +234,6 @@ async fn remove_staging(data_dirs: &[PathBuf], journal: Option<&Journal>) -> Res
 
 async fn sync(dir: &Path) -> Result<()> {
     fs::sync_dir(dir).await.map_err(|error| transfer::failed(dir, "sync", &error))
-}
-
-/// A data directory that was made just now must be there after a power cut: what is moved into it is
-/// nowhere else.
-async fn sync_ancestors(dir: &Path) -> Result<()> {
-    for ancestor in dir.ancestors().skip(1) {
-        match fs::sync_dir(ancestor).await {
-            // Whoever may not even list it has made nothing in it.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
-            other => other.map_err(|error| transfer::failed(ancestor, "sync", &error))?,
-        }
-    }
-    Ok(())
 }
 
 async fn exists(path: &Path) -> Result<bool> {

@@ -7,7 +7,7 @@ use wire::messages::describe_topic_partitions_response::{
     DescribeTopicPartitionsResponseTopic,
 };
 
-use super::metadata::{leader_error, node_ids};
+use super::metadata::{leader, node_ids};
 use super::{Request, owned};
 use crate::reply::Handled;
 use crate::shard::Shard;
@@ -109,15 +109,17 @@ fn described(
     index: i32,
     partition: &meta::Partition,
 ) -> DescribeTopicPartitionsResponsePartition<'static> {
+    let offline = shard.offline_replicas(partition);
+    let (leader_id, error) = leader(partition, &offline);
     DescribeTopicPartitionsResponsePartition {
-        error_code: leader_error(partition).code(),
+        error_code: error.code(),
         partition_index: index,
-        leader_id: partition.leader.0,
+        leader_id,
         leader_epoch: partition.leader_epoch,
         replica_nodes: node_ids(&partition.replicas).into(),
         isr_nodes: node_ids(&partition.isr).into(),
         eligible_leader_replicas: Some(Vec::new().into()),
         last_known_elr: Some(Vec::new().into()),
-        offline_replicas: shard.offline_replicas(partition).into(),
+        offline_replicas: offline.into(),
     }
 }

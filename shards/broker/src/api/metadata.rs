@@ -158,14 +158,16 @@ async fn create_missing(shard: &Shard, asked: &[Asked]) -> AHashMap<String, Erro
 async fn described(shard: &Shard, topic: &meta::Topic) -> MetadataResponseTopic<'static> {
     let mut partitions = Vec::with_capacity(topic.partitions.len());
     for (index, partition) in (0i32..).zip(&topic.partitions) {
+        let offline = shard.offline_replicas(partition);
+        let (leader_id, error) = leader(partition, &offline);
         partitions.push(MetadataResponsePartition {
-            error_code: leader_error(partition).code(),
+            error_code: error.code(),
             partition_index: index,
-            leader_id: partition.leader.0,
+            leader_id,
             leader_epoch: partition.leader_epoch,
             replica_nodes: node_ids(&partition.replicas).into(),
             isr_nodes: node_ids(&partition.isr).into(),
-            offline_replicas: shard.offline_replicas(partition).into(),
+            offline_replicas: offline.into(),
         });
         reactor::yield_if_due().await;
     }
@@ -179,12 +181,13 @@ async fn described(shard: &Shard, topic: &meta::Topic) -> MetadataResponseTopic<
     }
 }
 
-/// Clients look again where a partition has no leader for the time being.
-pub(crate) fn leader_error(partition: &meta::Partition) -> ErrorCode {
-    if partition.leader == meta::NO_LEADER {
-        ErrorCode::LeaderNotAvailable
+/// The leader as clients are told, and with which error. One whose data directory cannot be used leads
+/// for nobody, as in Apache Kafka: clients look again until there is one.
+pub(crate) fn leader(partition: &meta::Partition, offline: &[i32]) -> (i32, ErrorCode) {
+    if partition.leader == meta::NO_LEADER || offline.contains(&partition.leader.0) {
+        (meta::NO_LEADER.0, ErrorCode::LeaderNotAvailable)
     } else {
-        ErrorCode::None
+        (partition.leader.0, ErrorCode::None)
     }
 }
 
