@@ -29,7 +29,7 @@ pub const FAMILIES: [&str; 9] = [
     "tools",
 ];
 
-pub const SCENARIOS: [&str; 35] = [
+pub const SCENARIOS: [&str; 47] = [
     "create-topic",
     "produce-sync",
     "produce-async",
@@ -65,6 +65,18 @@ pub const SCENARIOS: [&str; 35] = [
     "times-log-append",
     "times-and-delete-records",
     "move-between-dirs",
+    "group-classic",
+    "group-cooperative",
+    "group-consumer",
+    "group-handover",
+    "group-static",
+    "group-static-consumer",
+    "group-regex",
+    "group-migration",
+    "group-admin",
+    "group-offsets",
+    "group-configs",
+    "offsets-topic",
 ];
 
 /// What the family `tools` has instead: a scenario for each of Kafka's own tools.

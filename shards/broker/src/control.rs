@@ -2,7 +2,7 @@
 
 use meta::controller::{
     AlterConfigs, CreatePartitions, CreateTopic, CreatedTopic, DeleteTopic, DeletedTopic,
-    IncrementalAlter, ProducerIdBlock, Reassign,
+    FeatureUpdate, IncrementalAlter, ProducerIdBlock, Reassign,
 };
 use meta::{Failure, NodeId, Outcome};
 use wire::Uuid;
@@ -32,6 +32,10 @@ pub enum ControlRequest {
         resources: Vec<IncrementalAlter>,
         validate_only: bool,
     },
+    UpdateFeatures {
+        updates: Vec<FeatureUpdate>,
+        validate_only: bool,
+    },
     AllocateProducerIds {
         node: NodeId,
     },
@@ -52,6 +56,7 @@ pub enum ControlReply {
     Deleted(Vec<Outcome<DeletedTopic>>),
     PartitionsCreated(Vec<(String, Outcome<()>)>),
     ConfigsAltered(Vec<Outcome<()>>),
+    FeaturesUpdated(Outcome<()>),
     ProducerIds(Outcome<ProducerIdBlock>),
     DirectoryAssigned(Outcome<()>),
     /// By topic and partition, in the order of the request.
@@ -84,6 +89,14 @@ impl ControlReply {
     pub(crate) fn directory_assigned(self) -> Result<(), Failure> {
         match self {
             ControlReply::DirectoryAssigned(outcome) => outcome,
+            ControlReply::Failed(failure) => Err(failure),
+            _ => unreachable!("the controller answers a request with its own kind"),
+        }
+    }
+
+    pub(crate) fn features_updated(self) -> Result<(), Failure> {
+        match self {
+            ControlReply::FeaturesUpdated(outcome) => outcome,
             ControlReply::Failed(failure) => Err(failure),
             _ => unreachable!("the controller answers a request with its own kind"),
         }

@@ -290,6 +290,10 @@ impl Controller {
                 let decision = manager.incremental_alter_configs(&resources, validate_only);
                 (decision.records, ControlReply::ConfigsAltered(decision.outcome))
             }
+            ControlRequest::UpdateFeatures { updates, validate_only } => {
+                let decision = manager.update_features(&updates, validate_only);
+                (decision.records, ControlReply::FeaturesUpdated(decision.outcome))
+            }
             ControlRequest::AllocateProducerIds { node } => {
                 let decision = manager.allocate_producer_ids(node);
                 (decision.records, ControlReply::ProducerIds(decision.outcome))

@@ -23,11 +23,11 @@ use wire::messages::{
     ListOffsetsRequest, ListOffsetsResponse, ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse, MetadataRequest, MetadataResponse,
     OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, ProduceRequest, ProduceResponse,
-    alter_configs_request, alter_partition_reassignments_request, alter_replica_log_dirs_request,
-    create_partitions_request, create_topics_request, delete_records_request,
-    delete_topics_request, describe_configs_request, describe_topic_partitions_request,
-    fetch_request, incremental_alter_configs_request, list_offsets_request, metadata_request,
-    offset_for_leader_epoch_request, produce_request,
+    UpdateFeaturesResponse, alter_configs_request, alter_partition_reassignments_request,
+    alter_replica_log_dirs_request, create_partitions_request, create_topics_request,
+    delete_records_request, delete_topics_request, describe_configs_request,
+    describe_topic_partitions_request, fetch_request, incremental_alter_configs_request,
+    list_offsets_request, metadata_request, offset_for_leader_epoch_request, produce_request,
 };
 use wire::messages::{
     join_group_request, leave_group_request, offset_commit_request, offset_delete_request,
@@ -60,6 +60,7 @@ response!(ListPartitionReassignments, ListPartitionReassignmentsResponse, borrow
 response!(Metadata, MetadataResponse, borrows);
 response!(OffsetForLeaderEpoch, OffsetForLeaderEpochResponse, borrows);
 response!(Produce, ProduceResponse, borrows);
+response!(UpdateFeatures, UpdateFeaturesResponse, borrows);
 
 const TOPIC: &str = "versions";
 const BASE_PORT: u16 = 21_800;
@@ -609,6 +610,21 @@ async fn consumer_members(asker: &mut Asker) {
 }
 
 async fn change(asker: &mut Asker) {
+    let request = |version: i16| m::UpdateFeaturesRequest {
+        feature_updates: vec![m::update_features_request::FeatureUpdateKey {
+            feature: "group.version".into(),
+            max_version_level: 1,
+            ..Default::default()
+        }]
+        .into(),
+        validate_only: version >= 1,
+        ..Default::default()
+    };
+    let check = |version: i16, r: m::UpdateFeaturesResponse<'_>| {
+        assert_eq!((r.error_code, r.results.len()), (0, usize::from(version < 2)));
+    };
+    asker.every::<_, UpdateFeatures>(ApiKey::UpdateFeatures, request, check).await;
+
     let name = |version: i16| format!("created-by-{version}");
     let request = |version: i16| CreateTopicsRequest {
         topics: vec![create_topics_request::CreatableTopic {

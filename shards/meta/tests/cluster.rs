@@ -4,7 +4,9 @@
 
 mod support;
 
-use meta::controller::{METADATA_VERSION, PRODUCER_ID_BLOCK_LEN, Restart, new_cluster_id};
+use meta::controller::{
+    FeatureUpdate, GROUP_VERSION, METADATA_VERSION, PRODUCER_ID_BLOCK_LEN, Restart, new_cluster_id,
+};
 use meta::{MetadataRecord, NO_LEADER, NodeId};
 use support::{Cluster, next_random, registration, shown};
 
@@ -140,6 +142,37 @@ fn features_are_written_once() {
     assert_eq!(cluster.log.len(), before);
     cluster.decide(|c, _| c.set_features(&[("metadata.version", 0)]));
     assert!(cluster.image.features().is_empty());
+}
+
+#[test]
+fn feature_updates_are_checked_and_take_effect_together() {
+    let mut cluster = Cluster::single(1, "");
+    cluster.decide(|c, _| c.set_features(&[GROUP_VERSION, METADATA_VERSION]));
+    let update = |feature: &str, level, upgrade_type| FeatureUpdate {
+        feature: feature.into(),
+        level,
+        upgrade_type,
+    };
+    for (refused, reason) in [
+        (update("group.version", 0, 1), "without setting the upgrade type"),
+        (update("group.version", 2, 1), "only supports versions 0-1"),
+        (update("group.version", -1, 3), "cannot be less than 0"),
+        (update("group.version", 1, 4), "does not support the given upgrade type"),
+        (update("metadata.version", 32, 3), "only supports versions 33-33"),
+        (update("kraft.version", 1, 1), "does not support this feature"),
+    ] {
+        let both = [update("group.version", 0, 2), refused];
+        let failure = cluster.decide(|c, _| c.update_features(&both, false)).unwrap_err();
+        assert!(shown(&failure).contains(reason), "{failure:?}");
+        assert_eq!(cluster.image.features().get("group.version"), Some(&1));
+    }
+    let lower = [update("group.version", 0, 2)];
+    cluster.decide(|c, _| c.update_features(&lower, true)).unwrap();
+    assert_eq!(cluster.image.features().get("group.version"), Some(&1), "only validated");
+    cluster.decide(|c, _| c.update_features(&lower, false)).unwrap();
+    assert_eq!(cluster.image.features().get("group.version"), None);
+    cluster.decide(|c, _| c.update_features(&[update("group.version", 1, 1)], false)).unwrap();
+    assert_eq!(cluster.image.features().get("group.version"), Some(&1));
 }
 
 #[test]

@@ -82,6 +82,8 @@ impl<'a> Runner<'a> {
             ("log.retention.check.interval.ms", "500"),
             ("log.initial.task.delay.ms", "500"),
             ("log.cleaner.backoff.ms", "300"),
+            // Nor should a new group wait long for more members.
+            ("group.initial.rebalance.delay.ms", "500"),
         ];
         let settings = settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let broker = match &arguments.bootstrap {

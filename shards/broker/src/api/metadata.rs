@@ -36,8 +36,11 @@ pub(crate) async fn handle(request: Request) -> Handled {
     let asked: Option<Vec<Asked>> = body.topics.as_ref().map(|topics| {
         let once = topics.iter().filter(|topic| seen.insert((topic.name.clone(), topic.topic_id)));
         let asked = once.map(|topic| match topic.name {
-            Some(name) => Asked::Name(name.into_owned()),
-            None => Asked::Id(topic.topic_id),
+            // Java's consumer names the topic by its id and leaves an empty name beside it.
+            Some(name) if topic.topic_id.is_zero() || request.version < NULL_NAME_VERSION => {
+                Asked::Name(name.into_owned())
+            }
+            _ => Asked::Id(topic.topic_id),
         });
         asked.collect()
     });

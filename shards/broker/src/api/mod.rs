@@ -47,6 +47,7 @@ mod offset_delete;
 mod offset_fetch;
 mod offset_for_leader_epoch;
 pub(crate) mod produce;
+mod update_features;
 
 /// One API and the versions that work.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +64,7 @@ const fn api(key: ApiKey, min: i16, max: i16) -> ApiSupport {
     ApiSupport { key, min, max, advertised_min: min }
 }
 
-static TABLE: [ApiSupport; 34] = [
+static TABLE: [ApiSupport; 35] = [
     ApiSupport { key: ApiKey::Produce, min: 3, max: 13, advertised_min: 0 },
     api(ApiKey::Fetch, 4, 18),
     api(ApiKey::ListOffsets, 1, 11),
@@ -93,6 +94,7 @@ static TABLE: [ApiSupport; 34] = [
     api(ApiKey::AlterPartitionReassignments, 0, 1),
     api(ApiKey::ListPartitionReassignments, 0, 0),
     api(ApiKey::OffsetDelete, 0, 0),
+    api(ApiKey::UpdateFeatures, 0, 2),
     api(ApiKey::DescribeCluster, 0, 2),
     api(ApiKey::ConsumerGroupHeartbeat, 0, 1),
     api(ApiKey::ConsumerGroupDescribe, 0, 1),
@@ -241,6 +243,7 @@ pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
         ApiKey::AlterPartitionReassignments => later!(alter_partition_reassignments::handle),
         ApiKey::CreatePartitions => later!(create_partitions::handle),
         ApiKey::ListPartitionReassignments => later!(list_partition_reassignments::handle),
+        ApiKey::UpdateFeatures => later!(update_features::handle),
         ApiKey::DescribeCluster => later!(describe_cluster::handle),
         ApiKey::ListConfigResources => later!(list_config_resources::handle),
         ApiKey::DescribeTopicPartitions => later!(describe_topic_partitions::handle),

@@ -9,6 +9,7 @@ mod auto_create;
 mod cluster;
 mod config_checks;
 mod configs;
+mod features;
 mod names;
 mod partitions;
 mod placement;
@@ -20,6 +21,7 @@ use wire::ErrorCode;
 
 pub use cluster::{GROUP_VERSION, METADATA_VERSION, Registration, Restart, new_cluster_id};
 pub use configs::{AlterConfigs, ConfigOp, IncrementalAlter, OpKind};
+pub use features::FeatureUpdate;
 pub use names::{
     CLUSTER_METADATA_TOPIC, GROUP_OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC,
     is_internal, topic_name_problem,

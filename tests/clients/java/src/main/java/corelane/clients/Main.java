@@ -28,6 +28,8 @@ public final class Main {
         Compacting.addTo(scenarios);
         Timing.addTo(scenarios);
         Moving.addTo(scenarios);
+        Grouping.addTo(scenarios);
+        GroupAdmin.addTo(scenarios);
 
         String bootstrap = null;
         List<String> names = new ArrayList<>(scenarios.keySet());
