@@ -80,7 +80,7 @@ pub const SCENARIOS: [&str; 47] = [
 ];
 
 /// What the family `tools` has instead: a scenario for each of Kafka's own tools.
-pub const TOOLS: [&str; 14] = [
+pub const TOOLS: [&str; 23] = [
     "kafka-topics",
     "kafka-configs",
     "kafka-get-offsets",
@@ -93,6 +93,15 @@ pub const TOOLS: [&str; 14] = [
     "kafka-storage",
     "kafka-console-producer",
     "kafka-console-consumer",
+    "kafka-console-consumer-group",
+    "kafka-consumer-groups",
+    "kafka-consumer-groups-reset",
+    "kafka-consumer-groups-delete",
+    "kafka-groups",
+    "kafka-verifiable-consumer",
+    "kafka-consumer-perf-test",
+    "kafka-features",
+    "kafka-dump-log-offsets",
     "kafka-dump-log",
     "kafka-dump-log-compacted",
 ];
@@ -235,7 +244,13 @@ mod tests {
     #[test]
     fn the_readme_lists_the_same_scenarios_and_families() {
         let text = std::fs::read_to_string(root().join("tests/clients/README.md")).unwrap();
-        let headings = ["## Scenarios", "## Deleting", "## Offsets by timestamp", "## Directories"];
+        let headings = [
+            "## Scenarios",
+            "## Deleting",
+            "## Offsets by timestamp",
+            "## Directories",
+            "## Groups",
+        ];
         assert_eq!(headings.map(|heading| first_cells(&text, heading)).concat(), SCENARIOS);
         assert_eq!(first_cells(&text, "## Tools"), TOOLS);
         assert_eq!(first_cells(&text, "## Families"), FAMILIES);

@@ -231,7 +231,7 @@ final class DumpLog {
     }
 
     /** The files of the partition, copied; sorted by name and so by offset. */
-    private static List<Path> copyOf(Path partition, Path to) throws IOException {
+    static List<Path> copyOf(Path partition, Path to) throws IOException {
         try (var files = Files.list(partition)) {
             // What is half written goes or takes another name at any moment.
             var whole = files.filter(file -> !file.toString().matches(".*\\.(tmp|cleaned|swap|deleted)"));
@@ -294,7 +294,7 @@ final class DumpLog {
         return Math.min(position, bytes.limit());
     }
 
-    private static List<Path> ending(List<Path> files, String suffix) {
+    static List<Path> ending(List<Path> files, String suffix) {
         return files.stream().filter(file -> file.toString().endsWith(suffix)).toList();
     }
 }

@@ -22,6 +22,7 @@ public final class Main {
     public static void main(String[] arguments) throws InterruptedException {
         Map<String, Scenario> scenarios = new LinkedHashMap<>();
         Scenarios.addTo(scenarios);
+        Groups.addTo(scenarios);
         scenarios.put("kafka-dump-log", DumpLog::run);
         scenarios.put("kafka-dump-log-compacted", DumpLog::runCompacted);
 
