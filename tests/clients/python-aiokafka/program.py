@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import AIOKafkaClient
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.protocol.metadata import MetadataRequest
 from runner import main
 
@@ -136,8 +137,49 @@ class Consumer(suite.Consumer):
         wait(self.inner.stop())
 
 
+class Member(suite.Member):
+    def __init__(self, bootstrap, topic, group, protocol):
+        async def begin():
+            consumer = AIOKafkaConsumer(
+                topic,
+                bootstrap_servers=bootstrap,
+                group_id=group,
+                partition_assignment_strategy=[RangePartitionAssignor],
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                heartbeat_interval_ms=500,
+            )
+            await consumer.start()
+            return consumer
+
+        self.inner = wait(begin())
+
+    def poll(self, timeout_ms):
+        batches = wait(self.inner.getmany(timeout_ms=timeout_ms))
+        return [
+            suite.Record(r.partition, r.key, r.value, list(r.headers), r.timestamp, r.offset)
+            for batch in batches.values()
+            for r in batch
+        ]
+
+    def assignment(self):
+        return {tp.partition for tp in self.inner.assignment()}
+
+    def commit(self):
+        try:
+            wait(self.inner.commit())
+        except (errors.CommitFailedError, errors.IllegalStateError):
+            # The partitions went to another member, which reads these records again.
+            pass
+
+    def close(self):
+        wait(self.inner.stop())
+
+
 class Client(suite.Client):
     family = "python-aiokafka"
+    group_protocols = ("classic",)
+    groups_deleted = False
     null_key_with_null_value = False
     log_dirs_described = False
 
@@ -216,6 +258,21 @@ class Client(suite.Client):
     def delete_records(self, topic, partition, before):
         tp = TopicPartition(topic, partition)
         return wait(self.admin.delete_records({tp: RecordsToDelete(before)}))[tp]
+
+    def member(self, topic, group, protocol):
+        return Member(self.bootstrap, topic, group, protocol)
+
+    def committed(self, group, topic):
+        found = wait(self.admin.list_consumer_group_offsets(group))
+        return {tp.partition: at.offset for tp, at in found.items() if tp.topic == topic}
+
+    def groups(self):
+        return {group[0] for group in wait(self.admin.list_consumer_groups())}
+
+    def describe_group(self, group):
+        [answer] = wait(self.admin.describe_consumer_groups([group]))
+        [found] = answer.to_object()["groups"]
+        return found["state"], len(found["members"])
 
     def close(self):
         wait(self.offsets.stop())

@@ -8,6 +8,7 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     Consumer as RdConsumer,
+    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer as RdProducer,
@@ -158,8 +159,58 @@ class Consumer(suite.Consumer):
         self.inner.close()
 
 
+class Member(suite.Member):
+    def __init__(self, bootstrap, topic, group, protocol):
+        settings = {
+            "classic": {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 500},
+            "cooperative": {
+                "partition.assignment.strategy": "cooperative-sticky",
+                "heartbeat.interval.ms": 500,
+            },
+            "consumer": {"group.protocol": "consumer"},
+        }
+        self.inner = RdConsumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "allow.auto.create.topics": False,
+                **settings[protocol],
+            }
+        )
+        self.inner.subscribe([topic])
+
+    def poll(self, timeout_ms):
+        records = []
+        for message in self.inner.consume(1_000, timeout_ms / 1_000):
+            if message.error():
+                raise KafkaException(message.error())
+            records.append(
+                suite.Record(
+                    message.partition(), message.key(), message.value(), offset=message.offset()
+                )
+            )
+        return records
+
+    def assignment(self):
+        return {tp.partition for tp in self.inner.assignment()}
+
+    def commit(self):
+        try:
+            self.inner.commit(asynchronous=False)
+        except KafkaException as error:
+            # The partitions went to another member, which reads these records again.
+            if error.args[0].code() not in LOST:
+                raise
+
+    def close(self):
+        self.inner.close()
+
+
 class Client(suite.Client):
     family = "python-confluent"
+    group_protocols = ("classic", "cooperative", "consumer")
     log_dirs_described = False
 
     def __init__(self, bootstrap):
@@ -224,10 +275,39 @@ class Client(suite.Client):
         [deleted] = self.admin.delete_records([TopicPartition(topic, partition, before)]).values()
         return result(deleted).low_watermark
 
+    def member(self, topic, group, protocol):
+        return Member(self.bootstrap, topic, group, protocol)
+
+    def committed(self, group, topic):
+        asked = [ConsumerGroupTopicPartitions(group)]
+        found = result(self.admin.list_consumer_group_offsets(asked)[group])
+        ours = (tp for tp in found.topic_partitions if tp.topic == topic)
+        return {tp.partition: tp.offset for tp in ours}
+
+    def groups(self):
+        listed = result(self.admin.list_consumer_groups())
+        if listed.errors:
+            raise listed.errors[0]
+        return {group.group_id for group in listed.valid}
+
+    def describe_group(self, group):
+        found = result(self.admin.describe_consumer_groups([group])[group])
+        return found.state.name.capitalize(), len(found.members)
+
+    def delete_group(self, group):
+        known = {KafkaError.NON_EMPTY_GROUP: suite.GroupInUse}
+        result(self.admin.delete_consumer_groups([group])[group], known)
+
     def close(self):
         pass
 
 
+LOST = (
+    KafkaError._NO_OFFSET,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+)
 NOT_YET = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.NOT_LEADER_FOR_PARTITION,

@@ -3,6 +3,8 @@
 import client as suite
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 from runner import main
 
 
@@ -96,6 +98,39 @@ class Consumer(suite.Consumer):
         self.inner.close()
 
 
+class Member(suite.Member):
+    def __init__(self, bootstrap, topic, group, protocol):
+        self.topic = topic
+        assignor = {"classic": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
+        self.inner = KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            partition_assignment_strategy=[assignor[protocol]],
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            allow_auto_create_topics=False,
+            heartbeat_interval_ms=500,
+        )
+
+    def poll(self, timeout_ms):
+        batches = self.inner.poll(timeout_ms=timeout_ms)
+        return [
+            suite.Record(r.partition, r.key, r.value, list(r.headers), r.timestamp, r.offset)
+            for batch in batches.values()
+            for r in batch
+        ]
+
+    def assignment(self):
+        return {tp.partition for tp in self.inner.assignment()}
+
+    def commit(self):
+        self.inner.commit()
+
+    def close(self):
+        self.inner.close()
+
+
 class Client(suite.Client):
     family = "python-kafka"
     null_header = False
@@ -170,6 +205,27 @@ class Client(suite.Client):
     def delete_records(self, topic, partition, before):
         tp = TopicPartition(topic, partition)
         return self.admin.delete_records({tp: before})[tp]["low_watermark"]
+
+    def member(self, topic, group, protocol):
+        return Member(self.bootstrap, topic, group, protocol)
+
+    def committed(self, group, topic):
+        found = self.admin.list_group_offsets({group: None})[group]
+        return {tp.partition: at.offset for tp, at in found.items() if tp.topic == topic}
+
+    def groups(self):
+        return {group["group_id"] for group in self.admin.list_groups()}
+
+    def describe_group(self, group):
+        found = self.admin.describe_groups([group])[group]
+        return found["group_state"], len(found["members"])
+
+    def delete_group(self, group):
+        result = self.admin.delete_groups([group])[group]
+        if result == errors.NonEmptyGroupError.__name__:
+            raise suite.GroupInUse(group)
+        if result != "OK":
+            raise AssertionError(f"delete group: {result}")
 
     def log_dirs(self):
         return {

@@ -24,6 +24,10 @@ class OutOfRange(Exception):
     pass
 
 
+class GroupInUse(Exception):
+    pass
+
+
 @dataclass
 class Record:
     """A record to send (offset None) or one that was read."""
@@ -88,6 +92,27 @@ class Consumer(ABC):
         pass
 
 
+class Member(ABC):
+    """A consumer of a group, which begins at "earliest" and never commits by itself. Lives in one
+    thread."""
+
+    @abstractmethod
+    def poll(self, timeout_ms):
+        """The records that came."""
+
+    @abstractmethod
+    def assignment(self):
+        """The numbers of its partitions."""
+
+    @abstractmethod
+    def commit(self):
+        """What was polled, acknowledged by the broker."""
+
+    @abstractmethod
+    def close(self):
+        """Leaves the group."""
+
+
 class Client(ABC):
     family: str
     # What the library cannot do; each entry is in the table in tests/clients/README.md.
@@ -95,6 +120,8 @@ class Client(ABC):
     null_key_with_null_value = True
     out_of_range_error = True
     log_dirs_described = True
+    group_protocols = ("classic", "cooperative")
+    groups_deleted = True
 
     def __init__(self, bootstrap):
         self.bootstrap = bootstrap
@@ -148,6 +175,27 @@ class Client(ABC):
     @abstractmethod
     def delete_records(self, topic, partition, before):
         """Gives the new low watermark."""
+
+    @abstractmethod
+    def member(self, topic, group, protocol):
+        """`protocol` is one of `group_protocols`: "classic" (eager, range), "cooperative" or
+        "consumer" (KIP-848)."""
+
+    @abstractmethod
+    def committed(self, group, topic):
+        """{partition: offset} of what is committed."""
+
+    @abstractmethod
+    def groups(self):
+        """The names of all groups."""
+
+    @abstractmethod
+    def describe_group(self, group):
+        """State ("Stable", "Empty" and so on) and number of members."""
+
+    def delete_group(self, group):
+        """Raises GroupInUse."""
+        raise NotImplementedError
 
     def log_dirs(self):
         """{(topic, partition): bytes} over all brokers."""

@@ -7,12 +7,18 @@ import threading
 import time
 import traceback
 
-from scenarios import SCENARIOS, Kit
+import groups
+import scenarios
+from scenarios import Kit
+
+SCENARIOS = scenarios.SCENARIOS | groups.SCENARIOS
 
 SCENARIO_S = 60
 
 
 def main(client_class, lacks=()):
+    protocols = {f"group-{protocol}" for protocol in ("classic", "cooperative", "consumer")}
+    lacks = {*lacks, *protocols.difference(f"group-{it}" for it in client_class.group_protocols)}
     names = [name for name in SCENARIOS if name not in lacks]
     parser = argparse.ArgumentParser(prog="run")
     parser.add_argument("--bootstrap")
