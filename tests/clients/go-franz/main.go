@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	suite.Main("go-franz", open)
+	suite.Main("go-franz", []string{suite.Classic, suite.Cooperative, suite.NextGen}, open)
 }
 
 type driver struct {

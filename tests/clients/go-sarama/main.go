@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	suite.Main("go-sarama", open)
+	suite.Main("go-sarama", []string{suite.Classic}, open)
 }
 
 type driver struct {

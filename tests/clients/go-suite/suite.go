@@ -129,6 +129,7 @@ type Driver interface {
 	CreatePartitions(ctx context.Context, topic string, count int32) error
 	DeleteRecords(ctx context.Context, topic string, partition int32, before int64) error
 	LogDirBytes(ctx context.Context, topic string) (int64, error)
+	GroupDriver
 
 	// Code is the Kafka error code inside a client's error, or -1 when there is none.
 	Code(err error) int16
@@ -146,8 +147,13 @@ type Consumer interface {
 	Close()
 }
 
-// Main runs the scenarios the command line asks for and exits.
-func Main(family string, open func(bootstrap []string) (Driver, error)) {
+// Main runs the scenarios the command line asks for and exits. Protocols are those in which the
+// family's consumers may share a group.
+func Main(family string, protocols []string, open func(bootstrap []string) (Driver, error)) {
+	for _, protocol := range protocols {
+		scenarios = append(scenarios, scenario{"group-" + protocol, life(protocol)})
+	}
+	scenarios = append(scenarios, scenario{"group-admin", groupAdmin(protocols)})
 	bootstrap := flag.String("bootstrap", "", "HOST:PORT[,HOST:PORT] of the brokers to test")
 	only := flag.String("only", "", "run this scenario alone")
 	list := flag.Bool("list", false, "print the scenario names")
