@@ -317,3 +317,66 @@ fn a_crash_with_a_broken_disk_keeps_what_both_have() {
         assert!(matches!(read, Outcome::Finished(())), "seed {seed}: {read:?}");
     }
 }
+
+/// Until a fetch from the beginning of this partition is answered with this code.
+async fn until_read(client: &mut Client, partition: i32, code: i16) {
+    let begin = reactor::now();
+    while read(client, partition).await.0 != code {
+        assert!(reactor::now() - begin < LONG, "partition {partition} is never answered {code}");
+        reactor::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Records that are in no memory any more cannot be read: of one file, then of the whole disk. Nobody
+/// writes, so only the reads can tell.
+async fn reads_fail(partitions: (Vec<i32>, Vec<i32>)) {
+    let (first, second) = partitions;
+    let mut client = start(&DIRS, 1).await;
+    let (bad, other) = (second[0], second[1]);
+    let file = format!("{}/{TOPIC}-{bad}/00000000000000000000.log", DIRS[1]);
+    assert_eq!(read(&mut client, bad).await.0, 0, "all is well");
+    with_faults(|faults| faults.disk.broken.insert(file.into()));
+    assert_eq!(read(&mut client, bad).await.0, STORAGE_ERROR);
+    // Long enough for the probe: the disk works, and so does everything else on it.
+    for _ in 0..10 {
+        reactor::sleep(Duration::from_secs(1)).await;
+        assert_eq!(read(&mut client, bad).await.0, STORAGE_ERROR);
+        assert_eq!(read(&mut client, other).await.0, 0);
+        assert!(described(&mut client).await.iter().all(|(_, error, _)| *error == 0));
+    }
+    with_faults(|faults| faults.disk.broken.clear());
+    until_read(&mut client, bad, 0).await;
+    // The disk gives back nothing: neither its records nor what the probe wrote.
+    with_faults(|faults| faults.disk.broken.insert(DIRS[1].into()));
+    assert_eq!(read(&mut client, bad).await.0, STORAGE_ERROR);
+    let begin = reactor::now();
+    while described(&mut client).await[1].1 != STORAGE_ERROR {
+        assert!(reactor::now() - begin < LONG, "the disk is not told to have failed");
+        reactor::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(read(&mut client, first[0]).await.0, 0);
+    with_faults(|faults| faults.disk.broken.clear());
+    for partition in &second {
+        until_read(&mut client, *partition, 0).await;
+        assert_eq!(read(&mut client, *partition).await.1.len(), 4);
+    }
+}
+
+#[test]
+fn reads_that_fail_are_told_and_the_disk_is_looked_at() {
+    let mut world = World::new(31);
+    let ran = world.run(|| async {
+        let mut client = start(&DIRS, 1).await;
+        let placed = topic_on_both(&mut client).await;
+        for _ in 0..3 {
+            for partition in 0..PARTITIONS {
+                let value = "x".repeat(10_000);
+                assert_eq!(produce(&mut client, partition, &value).await.0, 0);
+            }
+        }
+        placed
+    });
+    let placed = ran.finished().expect("the first run ends");
+    let ran = world.run(move || reads_fail(placed));
+    assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
+}

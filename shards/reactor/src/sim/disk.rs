@@ -12,9 +12,9 @@
 //! | a size that was not synced | a change of size is lost or not, apart from the bytes; a synced write takes earlier changes of size along | `Crash::Power` |
 //! | names that were not synced | creations, renames and removals since the sync of their directory survive up to some point in their order, or each on its own; a move between directories happens whole or not | `Crash::Power`, `unordered_names` |
 //! | a sync that fails | what it covered is lost at the next power cut, and the error comes once | `sync_eio_per_million` |
-//! | a read or write that fails | EIO; a failed write has landed, in part or not | `eio_per_million`, `eio_after` |
+//! | a read or write that fails | EIO; a failed write has landed, in part or not | `eio_per_million`, `eio_after`, `eio_once` |
 //! | a device that is gone | everything below a path fails with EIO, through open files as well | `broken` |
-//! | a rename that fails | EIO, and both names are as before | `stuck_names` |
+//! | a rename that fails | EIO, and it has happened or not | `stuck_names`, `eio_once` |
 //! | a device that is slow | everything below a path takes longer | `slow`, `latency`, `sync_latency` |
 //! | a disk that is full | what would grow fails with ENOSPC, on the machine or below a path | `capacity`, `full` |
 //! | a short transfer | a read or write ends after some of its sectors | `short_per_million` |

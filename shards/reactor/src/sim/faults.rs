@@ -40,6 +40,9 @@ pub struct DiskFaults {
     pub eio_per_million: u32,
     /// Every file operation fails with EIO once this many more have been done.
     pub eio_after: Option<u64>,
+    /// One file operation fails with EIO: the one after so many more. What it would have done is done,
+    /// in part or not.
+    pub eio_once: Option<u64>,
     /// Syncs (and synced writes) that fail with EIO, per million. What they covered is lost at the
     /// next power cut, whatever a later sync says.
     pub sync_eio_per_million: u32,
@@ -73,6 +76,7 @@ impl Default for DiskFaults {
             sync_latency: Delay::between(Duration::from_micros(50), Duration::from_micros(500)),
             eio_per_million: 0,
             eio_after: None,
+            eio_once: None,
             sync_eio_per_million: 0,
             broken: BTreeSet::new(),
             stuck_names: BTreeSet::new(),

@@ -77,6 +77,15 @@ fn broken(state: &mut State, op: &Op) -> bool {
         }
         *left -= 1;
     }
+    match &mut state.faults.disk.eio_once {
+        _ if matches!(op, Op::Close { .. }) => {}
+        once @ Some(0) => {
+            *once = None;
+            return true;
+        }
+        Some(left) => *left -= 1,
+        None => {}
+    }
     let gone = |path: &Path| state.faults.disk.broken.iter().any(|dir| path.starts_with(dir));
     if !state.faults.disk.broken.is_empty() && places(state, op).into_iter().any(gone) {
         return true;
