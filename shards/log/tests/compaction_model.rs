@@ -1,6 +1,7 @@
 //! Compaction on a simulated machine against a ledger of all that was ever appended: random keyed
 //! records, tombstones, transactions, codecs and rolls; passes with maps large and small; crashes at
-//! any file operation, and readers all along.
+//! any file operation, and readers all along; on half of the machines transfers end short, calls are
+//! interrupted, sectors are large and names survive a power cut in any order.
 //!
 //! Whatever happened, a reader from offset 0 sees of every key the latest value, at its offset and in
 //! order; nothing that was never there, nothing that must be gone, no tombstone before its time.
@@ -119,6 +120,9 @@ fn history(seed: u64) -> (u64, u64, u64) {
     let ledger = Shared::default();
     ledger.borrow_mut().now_ms = NOW_MS;
     let mut world = World::new(seed);
+    if seed % 2 == 1 {
+        trouble(&mut world, seed);
+    }
     for run in 0..plan.runs {
         let last = run + 1 == plan.runs;
         if !last {
@@ -134,6 +138,16 @@ fn history(seed: u64) -> (u64, u64, u64) {
     }
     let ledger = ledger.borrow();
     (world.trace_hash(), ledger.passes, ledger.dropped)
+}
+
+/// What every machine may do to a log, none of it an error: see the table of the simulated disk.
+fn trouble(world: &mut World, seed: u64) {
+    let mut dice = Dice(seed ^ 0xd15c);
+    let disk = &mut world.faults().disk;
+    disk.sector_bytes = dice.pick(&[512, 4_096]);
+    disk.unordered_names = dice.below(2) == 0;
+    disk.short_per_million = dice.pick(&[0, 20_000]);
+    disk.interrupt_per_million = dice.pick(&[0, 5_000]);
 }
 
 async fn open_log(memory: &LogShared, config: LogConfig, clean: bool) -> Log {
