@@ -340,6 +340,41 @@ fn a_reader_goes_on_while_segments_are_replaced() {
     });
 }
 
+/// A batch may have come before the topic was compacted, when nobody opened it, or from another broker
+/// with more memory. The rest of the log is cleaned all the same.
+#[test]
+fn a_batch_that_is_too_large_to_be_opened_stays_and_the_rest_is_cleaned() {
+    on_uring(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = shared(1 << 20);
+        let options = CleanOptions { batch_bytes: 20_000, ..CleanOptions::default() };
+        let (log, _) = open(&memory, dir.path().join("t-0"), config()).await;
+        for n in 0..60 {
+            put(&log, &format!("k{}", n % 5), Some(&format!("value {n}"))).await;
+        }
+        let zeros = "0".repeat(50_000);
+        append(&log, &keyed(&[("gone", Some(&zeros)), ("large", Some(&zeros))], Codec::Zstd)).await;
+        put(&log, "gone", None).await;
+        for n in 60..120 {
+            put(&log, &format!("k{}", n % 5), Some(&format!("value {n}"))).await;
+        }
+        // The second pass comes when tombstones may go.
+        for now_ms in [NOW_MS, NOW_MS + 10_000] {
+            roll(&log).await;
+            let before = values(&seen_from(&log, 0, 1 << 20).await);
+            let end = log.log_end_offset();
+            let outcome = clean_with(&log, now_ms, &options).await;
+            assert_eq!(outcome.batches_unopened, 1, "{outcome:?}");
+            assert_eq!(log.log_end_offset(), end);
+            let seen = seen_from(&log, 0, 1 << 20).await;
+            assert!(values(&seen) == before, "the latest of every key, and nothing comes back");
+            assert_eq!(values(&seen)["gone"], None);
+            assert!(seen.len() < 60, "{} records are left", seen.len());
+        }
+        log.close().await.unwrap();
+    });
+}
+
 #[test]
 fn a_damaged_batch_ends_the_pass_and_harms_nothing() {
     on_uring(async || {

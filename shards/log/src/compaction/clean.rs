@@ -5,6 +5,7 @@
 //! the pass ends early, having done no harm. Files are replaced under `Core::upkeep`, everything
 //! else is done without, so that seals and flushes go on.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use wire::records::BatchView;
@@ -46,6 +47,8 @@ pub struct CleanOutcome {
     pub records: u64,
     pub records_kept: u64,
     pub records_without_key: u64,
+    /// Batches that stay as they are because they are too large when decompressed.
+    pub batches_unopened: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
 }
@@ -139,12 +142,20 @@ impl Pass<'_> {
             now_ms,
             delete_retention_ms,
             batch_bytes: self.options.batch_bytes,
+            unopened: Cell::new(0),
         };
         let old: Vec<Old> = self.segments(|old| old.base < to && old.next <= found.clean_end);
         let mut transactions = Transactions::new(aborted);
         for group in self.groups(&old).await? {
             let group = old.get(group).unwrap_or_default();
             self.clean_group(group, &rules, &mut transactions).await?;
+        }
+        self.outcome.batches_unopened = rules.unopened.get();
+        if self.outcome.batches_unopened > 0 {
+            tracing::warn!(log = %core.name, batches = self.outcome.batches_unopened,
+                limit = self.options.batch_bytes, "batches that are larger than the limit when \
+                 decompressed stay as they are, and so do the tombstones behind them; more memory \
+                 for requests raises it");
         }
         self.outcome.to = to;
         self.outcome.complete = to >= found.clean_end;
@@ -417,7 +428,11 @@ fn map_batch(
     most: usize,
 ) -> Result<bool, wire::records::BatchError> {
     let last = batch.header().last_offset();
-    let mut records = rewrite::open(batch, most)?;
+    let mut records = match rewrite::open(batch, most) {
+        // It stays as it is, whatever keys it has.
+        Err(wire::records::BatchError::TooLarge { .. }) => return Ok(true),
+        opened => opened?,
+    };
     let mut index = 0;
     while let Some(record) = records.next_record()? {
         index += 1;

@@ -46,8 +46,8 @@ pub struct CleanOptions {
     pub key_map_bytes: usize,
     /// How full the map may get, from 0 to 1.
     pub load_factor: f64,
-    /// Bytes that one batch may have, stored or decompressed: a larger one ends the pass with an
-    /// error.
+    /// Bytes that one batch may have. One that is stored with more ends the pass with an error; one that
+    /// has more when decompressed stays as it is.
     pub batch_bytes: usize,
     /// What all passes of a shard may read and write in a time.
     pub io: Rc<IoBudget>,

@@ -10,6 +10,7 @@
 //! | the latest record of its key, a tombstone | until the batch's delete horizon has passed |
 //! | a record without key | never |
 //! | all records of an aborted transaction | never |
+//! | a batch that is too large to be opened | all of it, and every tombstone behind it |
 //! | a marker | until nothing is left of its transaction and its horizon has passed |
 //!
 //! A batch without any record left goes, unless it is the last batch of a producer that is still
@@ -18,6 +19,7 @@
 //! first time it is seen here.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use ahash::AHashMap;
 use wire::records::{BatchBuilder, BatchError, BatchHeader, BatchView, RecordIter, TimestampType};
@@ -42,6 +44,9 @@ pub(crate) struct Rules {
     pub(crate) delete_retention_ms: i64,
     /// Bytes that one batch may have when decompressed.
     pub(crate) batch_bytes: usize,
+    /// Batches met so far that have more: nobody knows what keys they hold. A tombstone behind one may
+    /// be all that hides a value in it.
+    pub(crate) unopened: Cell<u64>,
 }
 
 /// What the walk so far says of a batch.
@@ -96,7 +101,14 @@ impl Rules {
         if all_go || records == 0 {
             return Ok((self.without_records(header)?, counts));
         }
-        let opened = open(batch, self.batch_bytes)?;
+        let opened = match open(batch, self.batch_bytes) {
+            Err(BatchError::TooLarge { .. }) => {
+                self.unopened.set(self.unopened.get() + 1);
+                counts.kept = records;
+                return Ok((Left::Whole, counts));
+            }
+            opened => opened?,
+        };
         let chosen = self.choose(&opened, fate, passed, &mut counts)?;
         if counts.kept == 0 {
             return Ok((self.without_records(header)?, counts));
@@ -124,7 +136,8 @@ impl Rules {
                 _ if fate != Fate::ByKey || record.offset >= self.map.end() => true,
                 Some(key) => {
                     let latest = self.map.latest(key).is_none_or(|last| record.offset >= last);
-                    latest && (record.value.is_some() || !horizon_passed)
+                    let may_go = horizon_passed && self.unopened.get() == 0;
+                    latest && (record.value.is_some() || !may_go)
                 }
                 None => {
                     counts.keyless += 1;

@@ -28,6 +28,7 @@ fn rules(map: &str, end: i64) -> Rules {
         now_ms: NOW_MS,
         delete_retention_ms: KEEP_MS,
         batch_bytes: 1 << 20,
+        unopened: Cell::new(0),
     }
 }
 
@@ -242,14 +243,24 @@ fn the_times_of_the_broker_stay() {
     assert_eq!(view(&part).header().max_timestamp, 77_000);
 }
 
+/// Nobody knows what is in it: it stays, and no tombstone behind it goes, for that may hide a value in it.
 #[test]
-fn a_batch_that_grows_beyond_the_bound_is_refused() {
+fn a_batch_that_grows_beyond_the_bound_stays_and_so_do_tombstones_behind_it() {
     let value = "x".repeat(100_000);
     let mut builder = BatchBuilder::new().codec(Codec::Zstd, None);
     builder.append(1, Some(b"a"), Some(value.as_bytes()));
-    let bytes = builder.build().unwrap();
-    let mut rules = rules("", 200);
+    let large = builder.build().unwrap();
+    let passed = BatchBuilder::new().base_offset(BASE).delete_horizon(NOW_MS - 1);
+    let tombstone = batch_from("a=-", passed);
+    let mut rules = rules("a:100", 200);
     rules.batch_bytes = 10_000;
-    let refused = rules.rewrite(&view(&bytes), Fate::ByKey);
-    assert_eq!(refused, Err(BatchError::TooLarge { limit: 10_000 }));
+    let (left, counts) = rules.rewrite(&view(&tombstone), Fate::ByKey).unwrap();
+    assert_eq!((left, counts.kept), (Left::Nothing, 0), "before it, one goes");
+    let (left, counts) = rules.rewrite(&view(&large), Fate::ByKey).unwrap();
+    assert_eq!((left, counts.kept, rules.unopened.get()), (Left::Whole, 1, 1));
+    let (left, counts) = rules.rewrite(&view(&tombstone), Fate::ByKey).unwrap();
+    assert_eq!((left, counts.kept), (Left::Whole, 1));
+    // Of an aborted transaction nothing is looked at.
+    let (left, _) = rules.rewrite(&view(&large), Fate::Aborted).unwrap();
+    assert_eq!(left, Left::Nothing);
 }
