@@ -5,9 +5,10 @@
 mod common;
 
 use common::{append, on_uring, open, open_clean, shared, value};
-use log::{Log, LogConfig};
+use log::{CleanOptions, Log, LogConfig};
 use reactor::usage;
-use wire::records::{BatchBuilder, Codec};
+use wire::records::control::EndTransaction;
+use wire::records::{BatchBuilder, Codec, TimestampType, batches};
 
 struct Dice(u64);
 
@@ -184,4 +185,140 @@ fn the_largest_timestamp_is_that_of_the_files_even_where_records_were_deleted() 
         }
         log.close().await.unwrap();
     });
+}
+
+/// A keyed batch, of a transaction or not, or the marker that ends one.
+async fn one_keyed(log: &Log, dice: &mut Dice, clock: &mut i64, open_txns: &mut [Option<i32>; 2]) {
+    *clock += dice.below(30) as i64;
+    let producer = dice.below(4) as i64;
+    // The first two write within transactions.
+    let txn = open_txns.get(producer as usize).copied();
+    if txn.flatten().is_some_and(|sequence| sequence > 0) && dice.below(4) == 0 {
+        let end = EndTransaction { committed: dice.below(2) == 0, coordinator_epoch: 0 };
+        // Its time is that of the coordinator's machine.
+        let time = *clock + dice.below(60) as i64 - 30;
+        append(log, &end.batch(producer, 0, time).unwrap()).await;
+        open_txns[producer as usize] = open_txns[producer as usize].map(|sequence| -sequence);
+        return;
+    }
+    let mut builder = BatchBuilder::new().codec(CODECS[dice.below(5) as usize], None);
+    if let Some(sequence) = txn.map(|txn| txn.unwrap_or(0).abs()) {
+        builder = builder.producer(producer, 0, sequence).transactional(true);
+    }
+    if dice.below(6) == 0 {
+        builder = builder.log_append_time(*clock);
+    }
+    let count = 1 + dice.below(5);
+    for _ in 0..count {
+        let time = *clock + dice.below(50) as i64 - 25;
+        let key = format!("key-{}", dice.below(9));
+        let kept = dice.below(6) > 0;
+        let data = value(dice.below(1 << 30), 20 + dice.below(200) as usize);
+        builder.append(time, Some(key.as_bytes()), kept.then_some(&data));
+    }
+    append(log, &builder.build().unwrap()).await;
+    if let Some(txn) = txn {
+        open_txns[producer as usize] = Some(txn.unwrap_or(0).abs() + count as i32);
+    }
+}
+
+/// What is in the log: every record with its time, markers too, and the largest time of any batch.
+async fn all_of(log: &Log) -> (Records, i64) {
+    let (mut records, mut largest, mut next) = (Records::new(), i64::MIN, log.log_start_offset());
+    while next < log.visible_end_offset() {
+        let plan = log.plan_read(next, i64::MAX, 64 << 10, true).unwrap();
+        let bytes = plan.execute().await.unwrap().concat();
+        for batch in batches(&bytes) {
+            let batch = batch.unwrap();
+            let header = *batch.header();
+            largest = largest.max(header.max_timestamp);
+            for record in &batch.records(1 << 20).unwrap() {
+                let record = record.unwrap();
+                let stamped = header.attributes.timestamp_type() == TimestampType::LogAppend;
+                let time = if stamped { header.max_timestamp } else { record.timestamp };
+                records.push((record.offset, time));
+            }
+            next = header.next_offset();
+        }
+    }
+    (records, largest)
+}
+
+/// Look-ups of readers of everything, of committed records, and with any other bound.
+async fn compare_bounded(log: &Log, dice: &mut Dice, clock: i64) -> usize {
+    let (records, largest) = all_of(log).await;
+    let (end, stable) = (log.visible_end_offset(), log.last_stable_offset());
+    let mut found_some = 0;
+    for round in 0..120 {
+        let upper = match round % 3 {
+            0 => end,
+            1 => stable,
+            _ => dice.below(end as u64 + 1) as i64,
+        };
+        let time = match dice.below(3) {
+            0 => records[dice.below(records.len() as u64) as usize].1,
+            _ => 900 + dice.below(clock as u64 - 800) as i64,
+        };
+        // As Kafka has it: the first in the log, or nothing if that lies behind the bound.
+        let expected = records.iter().copied().find(|(_, t)| *t >= time);
+        let expected = expected.filter(|(offset, _)| *offset < upper);
+        let found = log.offset_for_timestamp(time, upper).await.unwrap();
+        let found = found.map(|found| (found.offset, found.timestamp));
+        assert_eq!(found, expected, "time {time} below {upper} of {stable} and {end}");
+        found_some += usize::from(found.is_some());
+    }
+    for upper in [end, stable] {
+        let expected = records.iter().copied().find(|(_, t)| *t == largest);
+        let expected = expected.filter(|(offset, _)| *offset < upper);
+        let found = log.offset_of_max_timestamp(upper).await.unwrap();
+        assert_eq!(found.map(|f| (f.offset, f.timestamp)), expected, "the largest, below {upper}");
+    }
+    found_some
+}
+
+/// Segments that compaction has made and joined, batches with holes and without a record, markers of
+/// transactions, open ones at the end: before and after passes, and from the files alone.
+#[test]
+fn look_ups_by_time_in_a_compacted_log_with_transactions_find_what_is_there() {
+    let mut holes = 0;
+    for seed in 0..12 {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = dir.path().join("topic-0");
+        holes += on_uring(move || async move {
+            let mut dice = Dice(seed * 6_007 + 11);
+            let config = LogConfig {
+                segment_bytes: 6_000,
+                index_interval_bytes: 300 + 400 * (seed as u32 % 4),
+                compact: true,
+                delete: false,
+                min_cleanable_dirty_ratio: 0.0,
+                delete_retention_ms: 300,
+                file_delete_delay_ms: 0,
+                ..LogConfig::default()
+            };
+            let cache = shared(if seed % 2 == 0 { 64 << 10 } else { 4 << 20 });
+            let (log, _) = open(&cache, path.clone(), config.clone()).await;
+            let (mut clock, mut open_txns) = (1_000, [None, None]);
+            let mut found = 0;
+            for _ in 0..5 {
+                for _ in 0..60 {
+                    one_keyed(&log, &mut dice, &mut clock, &mut open_txns).await;
+                }
+                log.flush().await.unwrap();
+                found += compare_bounded(&log, &mut dice, clock).await;
+                let due = log.cleanable(clock).await.unwrap().unwrap();
+                log.clean(&due, &CleanOptions::default(), clock).await.unwrap();
+                found += compare_bounded(&log, &mut dice, clock).await;
+            }
+            assert!(found > 300, "only {found} look-ups found something");
+            let end = log.log_end_offset();
+            let there = all_of(&log).await.0.len() as i64;
+            log.close().await.unwrap();
+            let (log, _) = open_clean(&cache, path, config).await;
+            compare_bounded(&log, &mut dice, clock).await;
+            log.close().await.unwrap();
+            end - there
+        });
+    }
+    assert!(holes > 1_000, "compaction took out {holes} records only");
 }
