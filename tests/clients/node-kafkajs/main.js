@@ -8,6 +8,7 @@ const { setTimeout: sleep } = require('node:timers/promises')
 const { parseArgs } = require('node:util')
 const { ConfigResourceTypes } = require('kafkajs')
 const { connect, producer, Consumer, codecTypes, codecsSeen } = require('./client')
+const groups = require('./groups')
 
 const SCENARIO_LIMIT_MS = 55_000
 const READ_BACK_LIMIT_MS = 30_000
@@ -43,6 +44,8 @@ const scenarios = {
   'delete-recreate': deleteRecreate,
   'unknown-topic': unknownTopic,
   admin,
+  'group-classic': t => groups.classic(t, eventually),
+  'group-admin': t => groups.admin(t, eventually),
 }
 
 async function createTopic(t) {
