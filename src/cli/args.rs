@@ -36,6 +36,9 @@ pub enum Command {
     /// Create, list, describe, change and delete topics of any Kafka cluster
     #[command(subcommand, after_help = TOPIC_EXAMPLES)]
     Topic(TopicCommand),
+    /// List, describe, reset and delete consumer groups of any Kafka cluster
+    #[command(subcommand, after_help = GROUP_EXAMPLES)]
+    Group(GroupCommand),
     /// Send records from stdin or files
     #[command(after_help = PRODUCE_EXAMPLES)]
     Produce(ProduceArgs),
@@ -126,6 +129,71 @@ pub enum TopicCommand {
     #[command(after_help = "Example:\n  \
         corelane topic alter orders --partitions 12 --set retention.ms=-1 --unset cleanup.policy")]
     Alter(TopicAlterArgs),
+}
+
+const GROUP_EXAMPLES: &str = "Examples:\n  \
+    corelane group describe billing\n  \
+    corelane group reset billing orders --to earliest --dry-run";
+
+#[derive(Debug, Subcommand)]
+pub enum GroupCommand {
+    /// List groups with their protocol and state
+    #[command(after_help = "Example:\n  corelane group list --state stable")]
+    List(GroupListArgs),
+    /// Show committed offsets, lag and members
+    #[command(after_help = "Example:\n  corelane group describe billing")]
+    Describe(GroupDescribeArgs),
+    /// Set where a group without members goes on in a topic
+    #[command(after_help = "Examples:\n  \
+        corelane group reset billing orders --to earliest --dry-run\n  \
+        corelane group reset billing orders:0,2 --to 2026-08-21T10:00:00Z")]
+    Reset(GroupResetArgs),
+    /// Delete groups without members, with their offsets
+    #[command(after_help = "Example:\n  corelane group delete billing")]
+    Delete(GroupDeleteArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct GroupListArgs {
+    /// Only those in this state: stable, empty, ...; repeat it for several
+    #[arg(long, value_name = "STATE")]
+    pub state: Vec<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct GroupDescribeArgs {
+    #[arg(value_name = "GROUP", required = true)]
+    pub groups: Vec<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct GroupResetArgs {
+    #[arg(value_name = "GROUP")]
+    pub group: String,
+    /// A topic, or some of its partitions: orders:0,3-5
+    #[arg(value_name = "TOPIC[:PARTITIONS]")]
+    pub source: TopicPartitions,
+    /// earliest, latest, an offset, -N (before the end of each partition), an age (15m), a time
+    /// (2026-08-21T10:00:00Z) or @MILLISECONDS
+    #[arg(long, value_name = "POSITION", allow_hyphen_values = true)]
+    pub to: Position,
+    /// Only show what would change
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct GroupDeleteArgs {
+    #[arg(value_name = "GROUP", required = true)]
+    pub groups: Vec<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 }
 
 /// Common to all commands that talk to a cluster.
@@ -304,7 +372,8 @@ pub enum Compression {
 const CONSUME_EXAMPLES: &str = "Examples:\n  \
     corelane consume orders\n  \
     corelane consume orders:0,3-5 --from -10 --format '%p:%o %k=%v'\n  \
-    corelane consume orders --from 15m --follow --format json\n\n\
+    corelane consume orders --from 15m --follow --format json\n  \
+    corelane consume orders --group billing --follow\n\n\
     Formats:\n  \
     value, key-value, json, or a pattern of %k key, %v value, %h headers, %o offset,\n  \
     %p partition, %t timestamp in ms, %T topic, %% percent, \\n \\t \\0 \\xNN";
@@ -318,6 +387,10 @@ pub struct ConsumeArgs {
     /// (2026-08-21T10:00:00Z) or @MILLISECONDS [default: earliest, or latest with --follow]
     #[arg(long, value_name = "POSITION", allow_hyphen_values = true)]
     pub from: Option<Position>,
+    /// As a member of this consumer group: share the partitions, go on where the group was
+    /// (--from holds where it has not been), and commit what was printed
+    #[arg(long, short = 'g', value_name = "NAME")]
+    pub group: Option<String>,
     /// Stop after so many records
     #[arg(long, short = 'n', value_name = "N")]
     pub count: Option<u64>,

@@ -2,7 +2,9 @@
 
 pub mod args;
 pub mod consume;
+pub mod consume_group;
 pub mod dump;
+pub mod group;
 pub mod import;
 pub mod position;
 pub mod produce;

@@ -101,6 +101,12 @@ impl Consumer {
         }
     }
 
+    /// Drops what is on its way: reading goes on where the caller has got to. To be called when a
+    /// future of [`next`](Self::next) was dropped.
+    pub fn begin_again(&mut self) {
+        self.tasks.clear();
+    }
+
     fn finished(&self) -> bool {
         self.reading.positions.iter().all(|(partition, &next)| {
             self.reading.ends.get(partition).is_some_and(|&end| next >= end)

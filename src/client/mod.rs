@@ -10,6 +10,8 @@ pub mod connection;
 pub mod consumer;
 pub mod decode;
 pub mod error;
+pub mod groups;
+pub mod membership;
 pub mod metadata;
 pub mod offsets;
 pub mod producer;
@@ -141,6 +143,23 @@ impl Cluster {
                 return Err(error);
             }
         }
+    }
+
+    /// Whether a node's address is known.
+    pub fn knows(&self, node: i32) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
+    /// Sends what any broker can answer.
+    pub async fn call_any<'q, Q: Message<'q>>(
+        &mut self,
+        request: &Q,
+        ours: RangeInclusive<i16>,
+    ) -> Result<Reply, ClientError> {
+        self.ask_any(async |connection: &mut Connection, wait| {
+            connection.call(request, ours.clone(), wait).await
+        })
+        .await
     }
 
     /// Sends to one node; a node that is not known any more is an error to retry.
