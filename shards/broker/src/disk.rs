@@ -16,6 +16,7 @@ use reactor::{Class, fs, timeout};
 use tracing::warn;
 
 use crate::BrokerError;
+use crate::data_dirs::lost::{self, Lost};
 use crate::data_dirs::{DataDirs, DirState};
 use crate::mesh::{CheckpointEntry, FoundLog};
 use crate::metadata_log;
@@ -44,6 +45,8 @@ pub(crate) struct DirSurvey {
     pub written: BTreeSet<String>,
     /// Copies that were being made by a move: the partition's directory name, and their own.
     pub futures: Vec<(String, String)>,
+    /// Partitions whose folder was looked for in vain before.
+    pub lost: Lost,
     /// Folders that were set aside because they belonged to no topic.
     pub strays: Vec<String>,
 }
@@ -99,11 +102,13 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
         logs: Vec::new(),
         written: written.collect(),
         futures: Vec::new(),
+        lost: Lost::new(),
         strays: Vec::new(),
     };
     let mut deleted = Vec::new();
     for entry in fs::read_dir(data_dir).await? {
         if !entry.is_dir || entry.name == metadata_log::DIR_NAME {
+            survey.lost.extend(lost::parse(&entry.name));
             continue;
         }
         if log::is_deleted_dir_name(&entry.name) {

@@ -18,7 +18,7 @@ use reactor::{Class, Either, race};
 use tracing::{debug, error, info, warn};
 use wire::Uuid;
 
-use crate::data_dirs::settle;
+use crate::data_dirs::{lost, settle};
 use crate::mesh::{CheckpointEntry, FoundLog};
 use crate::opening::{OPENING_MAX, Opening, Queue};
 use crate::partition::Partition;
@@ -774,6 +774,7 @@ async fn open_log(
         Log::open_unless(&shard.log_shared, dir, options, hint, now_ms, &opening.cancel)
     };
     let mut opened = try_open(hint).await;
+    let was_ours = assignment.found.is_some() && !matches!(opened, Err(LogError::Foreign { .. }));
     if let Err(LogError::Foreign { .. }) = opened {
         // Left by an earlier topic of the same name.
         let aside = disk::set_aside(dir).await;
@@ -781,10 +782,12 @@ async fn open_log(
         warn!("{} is of a deleted topic; set aside as {}", dir.display(), aside.display());
         opened = try_open(unknown).await;
     }
-    if let Err(LogError::Missing(_)) = opened
-        && settle::finish_move(dir, assignment.topic_id).await?
-    {
-        opened = try_open(unknown).await;
+    if let Err(LogError::Missing(_)) = opened {
+        match settle::finish_move(dir, assignment.topic_id).await? {
+            true => opened = try_open(unknown).await,
+            false if was_ours => lost::mark(dir, key).await,
+            false => {}
+        }
     }
     opened.map_err(|error| {
         if let LogError::Storage(failed) = &error

@@ -119,6 +119,15 @@ fn a_folder_that_is_gone_after_a_clean_shutdown_is_not_begun_empty() {
         assert_eq!(produce(&mut clients, b"v").await.0, 56);
         assert_eq!(clients[0].fetch(TOPIC, 0, 0, 0).await.unwrap().0, 56);
         assert!(!reactor::fs::exists(&gone).await.unwrap(), "an empty one was made");
+    });
+    assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
+    // That was a crash; what the clean shutdown said is not known any more.
+    let (gone, kept) = (folder.clone(), away.clone());
+    let ran = world.run(move || async move {
+        let (_started, mut clients) = start(1).await;
+        reactor::sleep(Duration::from_secs(30)).await;
+        assert_eq!(produce(&mut clients, b"v").await.0, 56);
+        assert!(!reactor::fs::exists(&gone).await.unwrap(), "an empty one was made");
         // Put back, it is served again, without a restart.
         reactor::fs::rename(&kept, &gone).await.unwrap();
         assert_eq!(produce_again(&mut clients, b"v").await, 3);
@@ -146,7 +155,8 @@ fn the_topic_of_a_folder_that_is_gone_can_be_deleted_and_made_again() {
 /// A log that failed is opened again, but not as a new one: its folder went in between.
 #[test]
 fn a_folder_that_goes_while_it_is_served_is_not_begun_empty() {
-    let outcome = World::new(3).run(|| async {
+    let mut world = World::new(3);
+    let outcome = world.run(|| async {
         let (_started, mut clients) = start(1).await;
         assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
         assert_eq!(produce(&mut clients, b"v").await, (0, 0));
@@ -161,11 +171,26 @@ fn a_folder_that_goes_while_it_is_served_is_not_begun_empty() {
         reactor::fs::rename(&folder, &kept).await.unwrap();
         reactor::sleep(Duration::from_secs(60)).await;
         assert_eq!(produce(&mut clients, b"v").await.0, 56);
+        (folder, kept)
+    });
+    let Outcome::Finished((folder, kept)) = outcome else { panic!("{outcome:?}") };
+    let ran = world.run(|| async move {
+        let (_started, mut clients) = start(1).await;
+        assert_eq!(produce(&mut clients, b"v").await.0, 56, "a restart makes no difference");
         reactor::fs::rename(&kept, &folder).await.unwrap();
         assert!(produce_again(&mut clients, b"v").await >= 1);
         assert_eq!(everything(&mut clients[0]).await[0], b"v");
     });
-    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+    assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
+    // The mark has served its turn.
+    let ran = world.run(|| async {
+        let (_started, mut clients) = start(1).await;
+        assert!(produce_again(&mut clients, b"v").await >= 2);
+    });
+    assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
+    let files = world.disk().files();
+    let mark = files.iter().find(|(path, _)| path.to_string_lossy().contains("corelane-lost-"));
+    assert!(mark.is_none(), "{mark:?}");
 }
 
 /// The crash comes anywhere between the record that makes a topic and its folders: they are made by the

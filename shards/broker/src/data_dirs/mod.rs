@@ -20,6 +20,7 @@
 //! | `reserve.rs` | the file that is let go of, in two pieces, when a disk is full |
 //! | `placement.rs` | which directory a new partition gets (pure) |
 //! | `settle.rs` | at start: what was found against what is recorded |
+//! | `lost.rs` | marks of partitions whose folder is gone |
 //! | `strays.rs` | at start: folders that belong to nothing |
 //! | `identity.rs` | reading a directory's id |
 //! | `metrics.rs` | what operators see |
@@ -38,6 +39,7 @@ use placement::Candidate;
 
 pub(crate) mod health;
 pub(crate) mod identity;
+pub(crate) mod lost;
 pub(crate) mod metrics;
 pub(crate) mod moves;
 pub(crate) mod placement;

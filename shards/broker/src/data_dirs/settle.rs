@@ -16,8 +16,8 @@
 //! | usable | nowhere, and nothing says that it ever was | begun empty: a crash came before it was made |
 //! | usable | nowhere, but it was there, or a directory has failed | offline, never begun empty |
 //!
-//! That a partition was there is known from a copy that could not take its place, and from the
-//! checkpoints that a clean shutdown leaves. While the broker runs only a new partition begins empty
+//! That a partition was there is known from a copy that could not take its place, from the
+//! checkpoints that a clean shutdown leaves, and from the mark that is made then (`lost.rs`). While the broker runs only a new partition begins empty
 //! (`LocalPartitions::note_unmade`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,7 @@ use reactor::fs;
 use tracing::{error, info, warn};
 use wire::Uuid;
 
+use super::lost;
 use super::placement::Placer;
 use super::strays::Strays;
 use super::{DataDirs, DirState};
@@ -98,11 +99,16 @@ pub(crate) async fn at_start(
     }
     strays.end();
     let records = record(dirs, image, &found, broker_id).await;
-    let was_there = |name: &str, home: usize| {
-        let of_home = || surveys.iter().find(|survey| survey.number == home);
-        unfinished.contains(name) || of_home().is_some_and(|survey| survey.written.contains(name))
+    let was_there = |name: &str, partition: (Uuid, i32), home: usize| {
+        let of_home = surveys.iter().find(|survey| survey.number == home);
+        unfinished.contains(name)
+            || of_home.is_some_and(|s| s.written.contains(name) || s.lost.contains(&partition))
     };
     let lost = missing(dirs, image, (&found, was_there), broker_id).await;
+    for survey in surveys {
+        let Some(path) = dirs.path(survey.number) else { continue };
+        lost::settle(path, &survey.lost, image, &found).await;
+    }
     Ok(Settled { found, lost, records })
 }
 
@@ -328,7 +334,7 @@ async fn record(
 async fn missing(
     dirs: &DataDirs,
     image: &Image,
-    (found, was_there): (&Found, impl Fn(&str, usize) -> bool),
+    (found, was_there): (&Found, impl Fn(&str, (Uuid, i32), usize) -> bool),
     broker_id: i32,
 ) -> BTreeSet<String> {
     let mut offline: BTreeMap<String, (usize, String)> = BTreeMap::new();
@@ -344,13 +350,14 @@ async fn missing(
             match dirs.usable_with_id(id) {
                 _ if found.contains_key(&name) => {}
                 Err(reason) => note(offline.entry(reason).or_insert((0, name))),
-                Ok(home) if was_there(&name, home) => {
+                Ok(home) if was_there(&name, (topic.id, index), home) => {
                     let dir = dirs.path(home).unwrap_or(Path::new("")).join(&name);
                     error!(
                         "{} is not there, though it was written; it is offline until it is put \
                          back or its topic is deleted",
                         dir.display()
                     );
+                    lost::mark(&dir, (topic.id, index)).await;
                     lost.insert(name);
                 }
                 Ok(_) if some_failed => {
