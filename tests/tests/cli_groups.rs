@@ -64,9 +64,7 @@ fn members_share_the_partitions_and_leave_when_they_are_interrupted() {
         shown.contains("  stable  ") && shown.matches("  partitions 2\n").count() == 2
     });
     cluster.feed(&["produce", "orders"], numbers(1..=400).as_bytes()).done();
-    until("everything to be committed", || {
-        caught_up(&cluster.run(&["group", "describe", "billing"]).done(), 400)
-    });
+    until("everything to be committed", || committed(&cluster) == 400);
     cluster.run(&["group", "delete", "billing"]).refused(1, &["has members", "stop its consumers"]);
     let to = ["group", "reset", "billing", "orders", "--to", "latest"];
     cluster.run(&to).refused(1, &["has members", "stop its consumers"]);
@@ -79,11 +77,45 @@ fn members_share_the_partitions_and_leave_when_they_are_interrupted() {
     assert_eq!(first.lines().count() + second.lines().count(), 400, "and nothing twice");
 }
 
-/// Everything that is committed adds up to this many records.
-fn caught_up(shown: &str, records: u64) -> bool {
-    let after =
+/// Kills the broker again and again while members read and commit.
+#[test]
+fn commits_that_were_acknowledged_survive_a_killed_broker() {
+    const RECORDS: u32 = 3_000;
+    let mut cluster = Cluster::start(2);
+    cluster.run(&["topic", "create", "orders", "-p", "4"]).done();
+    let follow = ["consume", "orders", "-g", "billing", "--follow", "--from", "earliest"];
+    let mut first = Following::start(&cluster, &follow);
+    let mut second = Following::start(&cluster, &follow);
+    until("two members", || members(&cluster).as_deref() == Some("2"));
+    let mut before = 0;
+    for round in 0..3 {
+        let from = round * RECORDS / 3;
+        for part in 0..10 {
+            let begin = from + part * RECORDS / 30;
+            let some = numbers(begin + 1..=begin + RECORDS / 30);
+            cluster.feed(&["produce", "orders"], some.as_bytes()).done();
+        }
+        until("something to be committed", || committed(&cluster) > before);
+        before = committed(&cluster);
+        cluster.broker.kill();
+        cluster.broker.start().expect("the broker comes back");
+        let after = committed(&cluster);
+        assert!(after >= before, "round {round}: {before} were committed, {after} are");
+        before = after;
+    }
+    until("everything to be committed", || committed(&cluster) == u64::from(RECORDS));
+    let read = first.interrupt() + &second.interrupt();
+    let distinct: BTreeSet<u32> =
+        read.lines().map(|line| line.parse().expect("a number")).collect();
+    assert!(distinct.into_iter().eq(1..=RECORDS), "every record was read");
+}
+
+/// Everything that the group has committed.
+fn committed(cluster: &Cluster) -> u64 {
+    let shown = cluster.run(&["group", "describe", "billing"]).done();
+    let offset =
         |line: &str| line.split("  committed ").nth(1)?.split(' ').next()?.parse::<u64>().ok();
-    shown.lines().filter_map(after).sum::<u64>() == records
+    shown.lines().filter_map(offset).sum()
 }
 
 fn members(cluster: &Cluster) -> Option<String> {

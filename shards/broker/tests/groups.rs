@@ -294,6 +294,122 @@ fn the_offsets_of_a_deleted_topic_go_with_it() {
     });
 }
 
+/// Groups on a disk that fails are refused with what makes clients come again, those on others are
+/// served; when the disk is back, what was acknowledged is there.
+#[test]
+fn a_failed_disk_stops_its_own_groups_until_it_is_back() {
+    const DIRS: [&str; 2] = ["/data", "/more"];
+    run(8, || async {
+        for dir in DIRS {
+            reactor::fs::create_dir_all(Path::new(dir)).await.expect("the disk works");
+        }
+        let mut shards = support::start_on(1, BASE_PORT, &DIRS, &[]);
+        shards.ready().await;
+        let mut client = coordinator(&shards, GROUP).await;
+        assert_eq!(client.create_topic(TOPIC, 1, &[]).await.expect("create"), 0);
+        let groups: Vec<String> = (0..12).map(|number| format!("group-{number}")).collect();
+        for group in &groups {
+            let done = client.commit(group, NOBODY, (TOPIC, 0), 1).await;
+            assert_eq!(done.expect("commit"), 0);
+        }
+        // A member whose join is parked when the disk fails.
+        let parked = client.new_member(GROUP).await.expect("join");
+        let mut waiting = coordinator(&shards, GROUP).await;
+        waiting.send_join(GROUP, &parked).await.expect("join");
+
+        reactor::sim::with_faults(|faults| faults.disk.broken.insert(DIRS[1].into()));
+        let mut stopped = Vec::new();
+        let begin = reactor::now();
+        while stopped.is_empty() || reactor::now() - begin < Duration::from_secs(10) {
+            for group in &groups {
+                let error = client.commit(group, NOBODY, (TOPIC, 0), 2).await.expect("commit");
+                assert!(error == 0 || error == NOT_COORDINATOR, "{group}: {error}");
+                if error != 0 && !stopped.contains(group) {
+                    stopped.push(group.clone());
+                }
+            }
+            assert!(reactor::now() - begin < Duration::from_secs(120), "no group noticed");
+            reactor::sleep(Duration::from_secs(1)).await;
+        }
+        assert!(stopped.len() < groups.len(), "groups on the other disk go on");
+        waiting.receive().await.expect("the parked join is answered, whichever disk it is on");
+
+        reactor::sim::with_faults(|faults| faults.disk.broken.clear());
+        let begin = reactor::now();
+        for group in &groups {
+            while client.commit(group, NOBODY, (TOPIC, 0), 3).await.expect("commit") != 0 {
+                assert!(
+                    reactor::now() - begin < Duration::from_secs(120),
+                    "{group} never came back"
+                );
+                // What is there meanwhile is what was acknowledged, or nothing is told.
+                let (error, committed) = client.committed(group).await.expect("fetch");
+                assert!(error != 0 || committed[0].2 >= 1, "{group}: {committed:?}");
+                reactor::sleep(Duration::from_secs(1)).await;
+            }
+            let found = client.committed(group).await.expect("fetch");
+            assert_eq!(found, (0, vec![(TOPIC.into(), 0, 3)]));
+        }
+    });
+}
+
+/// Producers fill the shard's memory for logs, so that decisions of the group have to wait for room.
+#[test]
+fn commits_wait_for_memory_and_keep_their_order() {
+    run(7, || async {
+        // Sixteen shards have 8 MiB each for the tails of their logs.
+        let shards = broker(16).await;
+        let mut client = coordinator(&shards, GROUP).await;
+        assert_eq!(client.create_topic(TOPIC, 64, &[]).await.expect("create"), 0);
+        let (_, node) = client.coordinator(GROUP).await.expect("find");
+        let address = shards.addresses[node as usize % 1000];
+        let slow =
+            reactor::sim::Delay { min: Duration::from_millis(20), max: Duration::from_millis(200) };
+        reactor::sim::with_faults(|faults| faults.disk.latency = slow);
+        let value = vec![b'v'; 900_000];
+        let bytes = support::batch(&[&value], reactor::wall_clock_ms());
+        let stop = Rc::new(std::cell::Cell::new(false));
+        let small = support::batch(&[b"v"], reactor::wall_clock_ms());
+        let mut led = Vec::new();
+        for partition in 0..64 {
+            let (error, _) = client.produce(TOPIC, partition, &small).await.expect("produce");
+            led.extend((error == 0).then_some(partition));
+        }
+        assert!(!led.is_empty(), "the coordinator's shard leads some");
+        let mut producing = Vec::new();
+        for partition in led.into_iter().cycle().take(16) {
+            let (bytes, stop) = (bytes.clone(), stop.clone());
+            producing.push(reactor::spawn(async move {
+                let mut producer = Client::connect(address).await.expect("connect");
+                while !stop.get() {
+                    // Without an answer to wait for, only memory holds them up.
+                    producer.send_unacknowledged(TOPIC, partition, &bytes).await.expect("produce");
+                }
+            }));
+        }
+        let mut committing = Vec::new();
+        for partition in 0..16 {
+            committing.push(reactor::spawn(async move {
+                let mut client = Client::connect(address).await.expect("connect");
+                for offset in 1..=40 {
+                    let done = client.commit(GROUP, NOBODY, (TOPIC, partition), offset).await;
+                    assert_eq!(done.expect("commit"), 0);
+                    let (_, all) = client.committed(GROUP).await.expect("fetch");
+                    let own = all.iter().find(|(_, at, _)| *at == partition).expect("committed");
+                    assert_eq!(own.2, offset, "an answer tells of what was committed before");
+                }
+            }));
+        }
+        for committing in committing {
+            committing.await;
+        }
+        stop.set(true);
+        for producing in producing {
+            producing.await;
+        }
+    });
+}
+
 /// What was acknowledged: group, partition, offset.
 type Acknowledged = Rc<RefCell<Vec<(String, i32, i64)>>>;
 

@@ -279,6 +279,28 @@ impl Client {
         Ok((partition.error_code, partition.base_offset))
     }
 
+    /// Produces with acks=0. A connection for one partition that the shard does not lead is closed.
+    pub async fn send_unacknowledged(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        batch: &[u8],
+    ) -> Result<(), Gone> {
+        let data =
+            PartitionProduceData { index: partition, records: Some(Records::Borrowed(batch)) };
+        let topic = TopicProduceData {
+            name: topic.into(),
+            partition_data: vec![data].into(),
+            ..Default::default()
+        };
+        let request = ProduceRequest {
+            timeout_ms: 30_000,
+            topic_data: vec![topic].into(),
+            ..Default::default()
+        };
+        self.send(ApiKey::Produce, 9, &request).await
+    }
+
     /// Fetches once from one partition; returns error code, high watermark and record bytes.
     pub async fn fetch(
         &mut self,

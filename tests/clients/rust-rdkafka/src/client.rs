@@ -195,6 +195,45 @@ impl Client {
         Ok(Producer { inner, topic: self.topic.clone() })
     }
 
+    /// A member of the group that is named as the topic.
+    pub fn member(&self, protocol: &[(&str, &str)]) -> Result<BaseConsumer> {
+        let mut config = settings(&self.bootstrap);
+        config
+            .set("group.id", &self.topic)
+            .set("enable.auto.commit", "false")
+            .set("auto.offset.reset", "earliest");
+        for (key, value) in protocol {
+            config.set(*key, *value);
+        }
+        let member: BaseConsumer = config.create()?;
+        member.subscribe(&[&self.topic])?;
+        Ok(member)
+    }
+
+    /// What that group has committed, by partition.
+    pub fn committed(&self, partitions: i32) -> Result<Vec<Offset>> {
+        let mut asked = TopicPartitionList::new();
+        asked.add_partition_range(&self.topic, 0, partitions - 1);
+        let mut config = settings(&self.bootstrap);
+        let asker: BaseConsumer = config.set("group.id", &self.topic).create()?;
+        let found = asker.committed_offsets(asked, CALL_LIMIT)?;
+        Ok((0..partitions)
+            .filter_map(|partition| found.find_partition(&self.topic, partition))
+            .map(|found| found.offset())
+            .collect())
+    }
+
+    pub fn group_is_listed(&self) -> Result<bool> {
+        let listed = self.probe.fetch_group_list(None, CALL_LIMIT)?;
+        Ok(listed.groups().iter().any(|group| group.name() == self.topic))
+    }
+
+    /// The refusal, if it was refused.
+    pub fn delete_group(&self) -> Result<Option<RDKafkaErrorCode>> {
+        let mut results = block_on(self.admin.delete_groups(&[&self.topic], &admin_options()))?;
+        Ok(results.pop().ok_or("no result")?.err().map(|(_, code)| code))
+    }
+
     pub fn consumer(&self, starts: &[(i32, Offset)]) -> Result<Consumer> {
         let mut config = settings(&self.bootstrap);
         config

@@ -3,6 +3,7 @@
 //! `client`.
 
 mod client;
+mod groups;
 mod scenarios;
 
 use std::process::{ExitCode, exit};

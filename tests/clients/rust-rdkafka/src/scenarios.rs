@@ -8,6 +8,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use crate::client::{Client, Config, Record, Result, eventually, random_bytes};
+use crate::groups;
 
 const PARTITIONS: i32 = 4;
 /// How many partitions of a large topic are looked at.
@@ -15,7 +16,7 @@ pub const SAMPLE: i32 = 50;
 
 type Scenario = (&'static str, fn(&Client) -> Result<()>);
 
-pub const SCENARIOS: [Scenario; 25] = [
+pub const SCENARIOS: [Scenario; 29] = [
     ("create-topic", create_topic),
     ("produce-sync", produce_sync),
     ("produce-async", produce_async),
@@ -41,6 +42,10 @@ pub const SCENARIOS: [Scenario; 25] = [
     ("delete-recreate", delete_recreate),
     ("unknown-topic", unknown_topic),
     ("admin", admin),
+    ("group-classic", groups::classic),
+    ("group-cooperative", groups::cooperative),
+    ("group-consumer", groups::next_gen),
+    ("group-admin", groups::admin),
 ];
 
 /// Fails the scenario with a reason unless the condition holds.
