@@ -29,6 +29,9 @@ pub struct CompareArgs {
     /// What to measure, several separated by commas
     #[arg(long, value_name = "GROUPS", value_delimiter = ',', default_value = "loads")]
     only: Vec<Group>,
+    /// One broker alone, for a look while working at it: no comparison
+    #[arg(long, value_name = "BROKER", value_parser = broker)]
+    broker: Option<Target>,
     /// Start nothing new after so many minutes: repetitions come last, so those are left out
     #[arg(long, value_name = "MINUTES")]
     minutes: Option<u64>,
@@ -76,7 +79,9 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     let mut results = Results::default();
     let started = Instant::now();
     let limit = args.minutes.map(|minutes| Duration::from_secs(60 * minutes));
-    for (number, (target, part)) in plan(&args.only, &scale).into_iter().enumerate() {
+    let legs = plan(&args.only, &scale).into_iter();
+    let legs = legs.filter(|(target, _)| args.broker.is_none_or(|only| *target == only));
+    for (number, (target, part)) in legs.enumerate() {
         // Legs come in pairs: either both brokers are measured or neither.
         if number % 2 == 0 && limit.is_some_and(|limit| started.elapsed() > limit) {
             eprintln!("out of time: the rest is left out");
@@ -108,6 +113,14 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     match results.failures.len() {
         0 => Ok(()),
         count => Err(Error::Usage(format!("{count} measurements failed"))),
+    }
+}
+
+fn broker(name: &str) -> std::result::Result<Target, String> {
+    match name {
+        "corelane" => Ok(Target::Corelane),
+        "kafka" => Ok(Target::ApacheKafka),
+        _ => Err("corelane or kafka".to_owned()),
     }
 }
 

@@ -5,7 +5,7 @@
 //! cannot be opened is offline; others go on.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -33,6 +33,11 @@ fn fixed_order() -> RandomState {
 
 /// Checkpoint lines that are gathered without a break for requests.
 const ENTRIES_AT_ONCE: usize = 256;
+
+/// Partitions of a data directory that close at the same time.
+const CLOSING_MAX: usize = 1024;
+/// From so many on they are synced together with all else on the disk.
+const TOGETHER_FROM: usize = 256;
 
 /// A partition by its topic's id and its number.
 type Key = (Uuid, i32);
@@ -496,24 +501,16 @@ impl LocalPartitions {
         let closing: Vec<_> = self.online();
         self.slots.borrow_mut().clear();
         self.sorted.replace(None);
-        let mut tasks = Vec::with_capacity(closing.len());
+        let mut by_dir: BTreeMap<usize, Vec<Rc<Partition>>> = BTreeMap::new();
         for partition in closing {
-            let permit = self.permit(partition.dir_number).await;
-            reactor::yield_if_due().await;
-            tasks.push(reactor::spawn(async move {
-                let closed = partition.log.clone().close().await;
-                drop(permit);
-                if let Err(error) = &closed {
-                    let index = partition.index;
-                    warn!(topic = %partition.topic, partition = index, "close failed: {error}");
-                }
-                (checkpoint_entry(&partition), closed.is_ok())
-            }));
+            by_dir.entry(partition.dir_number).or_default().push(partition);
         }
-        for task in tasks {
-            let (entry, closed) = task.await;
-            entries.push(entry);
-            clean &= closed;
+        let dirs: Vec<_> = by_dir.into_values().map(|all| reactor::spawn(close_dir(all))).collect();
+        for dir in dirs {
+            for (entry, closed) in dir.await {
+                entries.push(entry);
+                clean &= closed;
+            }
         }
         (entries, clean)
     }
@@ -528,6 +525,36 @@ impl LocalPartitions {
         }
         entries
     }
+}
+
+/// Closes the partitions of a data directory; says of each whether that worked.
+async fn close_dir(partitions: Vec<Rc<Partition>>) -> Vec<(CheckpointEntry, bool)> {
+    let together = partitions.len() >= TOGETHER_FROM;
+    let mut closed = Vec::with_capacity(partitions.len());
+    for some in partitions.chunks(CLOSING_MAX) {
+        let mut tasks = Vec::with_capacity(some.len());
+        for partition in some {
+            reactor::yield_if_due().await;
+            tasks.push(reactor::spawn(close(Rc::clone(partition), together)));
+        }
+        for task in tasks {
+            closed.push(task.await);
+        }
+    }
+    closed
+}
+
+async fn close(partition: Rc<Partition>, together: bool) -> (CheckpointEntry, bool) {
+    let log = partition.log.clone();
+    let closed = match together {
+        true => log.close_with_many().await,
+        false => log.close().await,
+    };
+    if let Err(error) = &closed {
+        let index = partition.index;
+        warn!(topic = %partition.topic, partition = index, "close failed: {error}");
+    }
+    (checkpoint_entry(&partition), closed.is_ok())
 }
 
 /// Something that others wait for until nobody is at it any more.

@@ -14,6 +14,7 @@ use reactor::{Class, Durability, File};
 use crate::config::Promise;
 use crate::core::{Core, LogState, State};
 use crate::error::StorageError;
+use crate::group_sync::Covers;
 use crate::tail::{block_ceiling, block_floor};
 use crate::{files, keeper, prepare};
 
@@ -102,6 +103,30 @@ fn note_written(core: &Rc<Core>, job: Job, durability: Durability) -> bool {
     drop(state);
     core.shared.budget().note_settled(settled);
     due
+}
+
+/// Syncs all that was written and named by a sync of the whole disk, which others share.
+pub(crate) async fn sync_with_disk(core: &Rc<Core>) -> Result<(), StorageError> {
+    let (segments, end) = {
+        let state = core.state.borrow();
+        let behind = state.segments.iter().filter(|s| s.synced < s.written);
+        (behind.map(|s| (s.base, s.written)).collect::<Vec<_>>(), state.written_end)
+    };
+    let dir = core.dir();
+    let data_dir = dir.parent().unwrap_or(&dir);
+    let synced = core.shared.group_syncs().sync(data_dir, Covers::Disk).await;
+    synced.map_err(|error| core.storage_error("syncing the disk", error))?;
+    let mut state = core.state.borrow_mut();
+    for (base, written) in segments {
+        if let Some(segment) = state.segment_mut(base) {
+            segment.synced = segment.synced.max(written);
+        }
+    }
+    state.synced_end = state.synced_end.max(end);
+    // Nothing gets a new name in a log that closes.
+    state.names_unsynced = false;
+    state.dir_name_unsynced = false;
+    Ok(())
 }
 
 /// Syncs every file with written bytes that are not synced. What is written meanwhile may or may

@@ -112,6 +112,8 @@ pub(crate) struct State {
     pub(crate) cleaner_point: Option<i64>,
     /// No batch is taken any more; the log is about to close.
     pub(crate) closing: bool,
+    /// Many close at once: a sync of the whole disk serves all of them.
+    pub(crate) closing_with_many: bool,
     /// The newest snapshot that is not at the start of a segment.
     pub(crate) flushed_snapshot: Option<i64>,
     pub(crate) next_file: NextFile,
@@ -321,6 +323,7 @@ impl State {
             replaced: 0,
             cleaner_point: None,
             closing: false,
+            closing_with_many: false,
             flushed_snapshot: None,
             next_file: NextFile::None,
             bytes_since_flush: 0,

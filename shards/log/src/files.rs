@@ -15,6 +15,7 @@ use smallvec::smallvec;
 use crate::config::Promise;
 use crate::core::Core;
 use crate::error::{LogError, StorageError};
+use crate::group_sync::Covers;
 use crate::names::{FileKind, TMP_SUFFIX, file_path};
 use crate::prepare;
 
@@ -73,7 +74,7 @@ pub(crate) async fn sync_names(core: &Rc<Core>) -> Result<(), StorageError> {
             fs::sync_dir(&dir).await?;
         }
         match dir.parent().filter(|_| new_dir) {
-            Some(parent) => core.shared.name_syncs().sync(parent).await,
+            Some(parent) => core.shared.group_syncs().sync(parent, Covers::Names).await,
             None => Ok(()),
         }
     };

@@ -272,7 +272,11 @@ async fn flush_to(
         let saved = save_epochs_at_close(core).await;
         saved.map_err(|error| core.storage_error("writing the leader epochs", error))?;
     }
+    let with_many = core.state.borrow().closing_with_many;
     let synced = async {
+        if with_many {
+            return appender::sync_with_disk(core).await;
+        }
         appender::sync(core).await?;
         files::sync_names(core).await
     };

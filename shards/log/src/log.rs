@@ -271,6 +271,13 @@ impl Log {
         keeper::close(&self.0).await
     }
 
+    /// As [`close`](Self::close), for hundreds of logs that are closed at the same time: they are
+    /// synced together, with all else that is on their disk.
+    pub async fn close_with_many(self) -> Result<ClosedAt, LogError> {
+        self.0.state.borrow_mut().closing_with_many = true;
+        keeper::close(&self.0).await
+    }
+
     /// Takes the log offline because its disk does not work: everyone who waits is told. Synchronous.
     pub fn fail(&self, reason: &str) {
         let cause = std::io::Error::other(reason.to_owned());

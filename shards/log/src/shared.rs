@@ -17,7 +17,7 @@ use crate::backfill::Backfill;
 use crate::budget::Budget;
 use crate::core::Core;
 use crate::graveyard::{self, Graveyard};
-use crate::name_sync::NameSyncs;
+use crate::group_sync::GroupSyncs;
 use crate::open_files::OpenFiles;
 
 /// Bounds of one shard's logs.
@@ -73,7 +73,7 @@ struct Inner {
     short_of_space: RefCell<BTreeSet<PathBuf>>,
     space_changed: Notify,
     graveyard: Rc<Graveyard>,
-    name_syncs: NameSyncs,
+    group_syncs: GroupSyncs,
     /// Sealed segments whose file or indexes are held in memory, oldest first.
     warm: RefCell<VecDeque<Warm>>,
 }
@@ -132,7 +132,7 @@ impl LogShared {
             short_of_space: RefCell::default(),
             space_changed: Notify::new(),
             graveyard: Rc::default(),
-            name_syncs: NameSyncs::default(),
+            group_syncs: GroupSyncs::default(),
             warm: RefCell::default(),
         }))
     }
@@ -175,8 +175,8 @@ impl LogShared {
         graveyard::remove_later(self, dir, Duration::ZERO);
     }
 
-    pub(crate) fn name_syncs(&self) -> &NameSyncs {
-        &self.0.name_syncs
+    pub(crate) fn group_syncs(&self) -> &GroupSyncs {
+        &self.0.group_syncs
     }
 
     pub(crate) fn open_files(&self) -> &OpenFiles {

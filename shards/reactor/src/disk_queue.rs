@@ -9,14 +9,16 @@
 //! |---|---|---|
 //! | Produce | none | none: it never waits here |
 //! | others | [`limits`], and [`TOGETHER`] in all | smaller limits, so that a device's own queue stays short |
+//! | Backfill, Background | as others | their data together within a window that follows the producers' latency, `bulk_window.rs` |
 //!
 //! Within the limits the class that has paid least (bytes, weighted by its share) goes next. Each
-//! class may always have one operation in flight: none starves.
+//! class may always have one operation in flight, bulk data after a pause at most: none starves.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::bulk_window::{self, BulkWindow};
 use crate::driver::Token;
 use crate::exec::{CLASSES, Class};
 use crate::op::{Op, OpPath};
@@ -30,7 +32,7 @@ pub(crate) struct DiskId(u16);
 const DISKS_MAX: usize = 256;
 
 /// Producers use a disk until they have not for this long.
-const QUIET_AFTER: Duration = Duration::from_millis(20);
+const QUIET_AFTER: Duration = Duration::from_secs(1);
 
 /// What an operation without data costs.
 const PLAIN_COST: u32 = 16 << 10;
@@ -52,7 +54,7 @@ fn limits(class: Class, beside_producers: bool) -> Limits {
         (Class::TailFetch, true) => (32, 4),
         (Class::Replication, false) => (32, 16),
         (Class::Replication, true) => (16, 4),
-        (Class::Backfill, false) => (32, 16),
+        (Class::Backfill, false) => (32, 8),
         (Class::Backfill, true) => (8, 2),
         (Class::Background, false) => (16, 8),
         (Class::Background, true) => (4, 1),
@@ -66,6 +68,32 @@ pub(crate) struct Ticket {
     disk: DiskId,
     class: Class,
     cost: u32,
+    kind: Kind,
+    /// When the kernel got it.
+    began: Instant,
+}
+
+/// What an operation is to the window of bulk data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Counts in it.
+    Bulk,
+    /// Moves it.
+    SmallWrite {
+        synced: bool,
+    },
+    Other,
+}
+
+impl Ticket {
+    pub(crate) fn began(self) -> Instant {
+        self.began
+    }
+
+    /// Started now.
+    pub(crate) fn begun(self, now: Instant) -> Self {
+        Self { began: now, ..self }
+    }
 }
 
 /// All queues of a shard. The first is that of names without a known disk.
@@ -83,6 +111,7 @@ struct DiskQueue {
     waiting: usize,
     /// Bytes in flight of all classes but Produce.
     shared_bytes: u64,
+    bulk: BulkWindow,
     /// Where the class that went last stood; never goes back.
     present: u64,
     last_produced: Option<Instant>,
@@ -91,7 +120,7 @@ struct DiskQueue {
 #[derive(Default)]
 struct Lane {
     /// Bounded by the operations in flight of the shard.
-    waiting: VecDeque<(Token, Op, u32)>,
+    waiting: VecDeque<(Token, Op, Ticket)>,
     ops: u32,
     bytes: u64,
     /// Weighted bytes.
@@ -105,6 +134,8 @@ pub(crate) struct LaneCounts {
     pub(crate) ops: u64,
     pub(crate) bytes: u64,
     pub(crate) delayed: u64,
+    /// From its admission to its end, of all that ended.
+    pub(crate) took: Duration,
     pub(crate) waiting: u64,
     pub(crate) in_flight: u64,
 }
@@ -136,7 +167,7 @@ impl DiskQueues {
     }
 
     /// What `op` will hold; `None` for what is no business of a disk.
-    pub(crate) fn ticket(&self, op: &Op, class: Class) -> Option<Ticket> {
+    pub(crate) fn ticket(&self, op: &Op, class: Class, now: Instant) -> Option<Ticket> {
         let (disk, cost) = match op {
             Op::Read { file, buf, filled, .. } => (file.disk(), (buf.capacity() - filled) as u64),
             Op::Write { file, bufs, done, .. } => {
@@ -154,12 +185,20 @@ impl DiskQueues {
             | Op::MakeDir { path }
             | Op::ReadDir { path, .. }
             | Op::Space { path, .. }
+            | Op::SyncDisk { path }
             | Op::Lock { path }
             | Op::Rename { to: path, .. } => (self.disk_of(path), 0),
             _ => return None,
         };
         let cost = u32::try_from(cost).unwrap_or(u32::MAX).max(PLAIN_COST);
-        Some(Ticket { disk, class, cost })
+        let kind = match (op, class) {
+            (Op::Read { .. } | Op::Write { .. }, Class::Backfill | Class::Background) => Kind::Bulk,
+            (Op::Write { sync, .. }, Class::Produce) if cost <= bulk_window::SMALL_WRITE => {
+                Kind::SmallWrite { synced: *sync }
+            }
+            _ => Kind::Other,
+        };
+        Some(Ticket { disk, class, cost, kind, began: now })
     }
 
     fn disk_of(&self, path: &OpPath) -> DiskId {
@@ -184,32 +223,52 @@ impl DiskQueues {
             if lane.ops == 0 {
                 lane.paid = lane.paid.max(queue.present);
             }
-            if queue.may_start(ticket.class, ticket.cost, now) {
-                queue.start(ticket.class, ticket.cost);
+            if queue.may_start(&ticket, now) {
+                queue.start(&ticket);
                 return Some(op);
             }
         }
         let lane = &mut queue.lanes[ticket.class.index()];
         lane.counts.delayed += 1;
-        lane.waiting.push_back((token, op, ticket.cost));
+        lane.waiting.push_back((token, op, ticket));
         queue.waiting += 1;
+        if ticket.kind == Kind::Bulk {
+            queue.bulk.note_wait();
+        }
         None
     }
 
     /// An operation ended; true = others of its disk wait.
-    pub(crate) fn release(&mut self, ticket: Ticket) -> bool {
+    pub(crate) fn release(&mut self, ticket: Ticket, now: Instant) -> bool {
         let Some(queue) = self.queues.get_mut(usize::from(ticket.disk.0)) else { return false };
         let lane = &mut queue.lanes[ticket.class.index()];
         lane.ops -= 1;
+        lane.counts.took += now - ticket.began;
         lane.bytes -= u64::from(ticket.cost);
         if ticket.class != Class::Produce {
             queue.shared_bytes -= u64::from(ticket.cost);
         }
+        match ticket.kind {
+            Kind::Bulk => queue.bulk.end(u64::from(ticket.cost), ticket.began, now),
+            Kind::SmallWrite { synced } => queue.bulk.note_write(synced, ticket.began, now),
+            Kind::Other => {}
+        }
         queue.waiting > 0
     }
 
+    /// Whether operations wait for nothing but time.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.resumes(Instant::default()).is_some()
+    }
+
+    /// When operations that wait may start though nothing ends before.
+    pub(crate) fn resumes(&self, now: Instant) -> Option<Instant> {
+        let waiting = self.queues.iter().filter(|queue| queue.waiting > 0);
+        waiting.filter_map(|queue| queue.bulk.resumes(now)).min()
+    }
+
     /// An operation that waited and may start now.
-    pub(crate) fn next(&mut self, now: Instant) -> Option<(Token, Op)> {
+    pub(crate) fn next(&mut self, now: Instant) -> Option<(Token, Op, Ticket)> {
         self.queues.iter_mut().filter(|queue| queue.waiting > 0).find_map(|q| q.next(now))
     }
 
@@ -218,14 +277,20 @@ impl DiskQueues {
         let mut all = Vec::new();
         for queue in &mut self.queues {
             for class in Class::ALL {
-                while let Some((token, op, cost)) = queue.lanes[class.index()].waiting.pop_front() {
-                    queue.start(class, cost);
+                let waiting = std::mem::take(&mut queue.lanes[class.index()].waiting);
+                for (token, op, ticket) in waiting {
+                    queue.start(&ticket);
                     all.push((token, op));
                 }
             }
             queue.waiting = 0;
         }
         all
+    }
+
+    /// Each disk's device number (`None`: the shared queue of names) and its window for bulk data.
+    pub(crate) fn windows(&self) -> Vec<(Option<u64>, u64)> {
+        self.queues.iter().map(|queue| (queue.device, queue.bulk.bytes())).collect()
     }
 
     /// Each disk's device number (`None`: the shared queue of names) and its lanes' counts.
@@ -245,43 +310,55 @@ impl DiskQueues {
 }
 
 impl DiskQueue {
-    fn may_start(&self, class: Class, cost: u32, now: Instant) -> bool {
-        let lane = &self.lanes[class.index()];
-        if class == Class::Produce || lane.ops == 0 {
+    fn may_start(&self, ticket: &Ticket, now: Instant) -> bool {
+        let (class, cost) = (ticket.class, u64::from(ticket.cost));
+        if class == Class::Produce {
             return true;
         }
-        let cost = u64::from(cost);
         let beside_producers = self.lanes[Class::Produce.index()].ops > 0
             || self.last_produced.is_some_and(|last| now - last < QUIET_AFTER);
+        if beside_producers && ticket.kind == Kind::Bulk && !self.bulk.admits(cost, now) {
+            return false;
+        }
+        let lane = &self.lanes[class.index()];
         let limits = limits(class, beside_producers);
-        lane.ops < limits.ops
-            && lane.bytes + cost <= limits.bytes
-            && self.shared_bytes + cost <= TOGETHER[usize::from(beside_producers)]
+        lane.ops == 0
+            || lane.ops < limits.ops
+                && lane.bytes + cost <= limits.bytes
+                && self.shared_bytes + cost <= TOGETHER[usize::from(beside_producers)]
     }
 
-    fn start(&mut self, class: Class, cost: u32) {
+    fn start(&mut self, ticket: &Ticket) {
+        let (class, cost) = (ticket.class, u64::from(ticket.cost));
         let lane = &mut self.lanes[class.index()];
         self.present = self.present.max(lane.paid);
-        lane.paid = lane.paid.saturating_add(class.weighted(u64::from(cost)));
+        lane.paid = lane.paid.saturating_add(class.weighted(cost));
         lane.ops += 1;
-        lane.bytes += u64::from(cost);
+        lane.bytes += cost;
         lane.counts.ops += 1;
-        lane.counts.bytes += u64::from(cost);
+        lane.counts.bytes += cost;
         if class != Class::Produce {
-            self.shared_bytes += u64::from(cost);
+            self.shared_bytes += cost;
+        }
+        if ticket.kind == Kind::Bulk {
+            self.bulk.begin(cost);
         }
     }
 
-    fn next(&mut self, now: Instant) -> Option<(Token, Op)> {
+    fn next(&mut self, now: Instant) -> Option<(Token, Op, Ticket)> {
         let can = |class: &Class| {
             let first = self.lanes[class.index()].waiting.front();
-            first.is_some_and(|(_, _, cost)| self.may_start(*class, *cost, now))
+            first.is_some_and(|(_, _, ticket)| self.may_start(ticket, now))
         };
         let class =
             Class::ALL.into_iter().filter(can).min_by_key(|c| self.lanes[c.index()].paid)?;
-        let (token, op, cost) = self.lanes[class.index()].waiting.pop_front()?;
+        let (token, op, ticket) = self.lanes[class.index()].waiting.pop_front()?;
         self.waiting -= 1;
-        self.start(class, cost);
-        Some((token, op))
+        let ticket = ticket.begun(now);
+        self.start(&ticket);
+        if self.waiting > 0 {
+            self.bulk.note_wait();
+        }
+        Some((token, op, ticket))
     }
 }

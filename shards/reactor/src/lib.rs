@@ -13,6 +13,7 @@ mod op;
 mod time;
 
 pub mod buf;
+mod bulk_window;
 pub mod fs;
 pub mod mesh;
 pub mod net;

@@ -18,14 +18,24 @@ pub(super) fn samples(shard: &Shard, out: &mut Samples) {
         let busy = class.busy.as_secs_f64();
         out.counter("corelane_core_busy_seconds_total", help, &labels, busy);
     }
+    for (device, bytes) in usage.bulk_windows {
+        let device = name_of(device);
+        let labels = [("shard", shard.as_str()), ("device", device.as_str())];
+        let help = "Bytes of backfill and background work that may be on their way to or from a \
+                    device while producers write to it; follows how long their writes take.";
+        out.gauge("corelane_disk_bulk_window_bytes", help, &labels, bytes as f64);
+    }
     for disk in usage.disks.iter().filter(|disk| disk.ops > 0) {
-        let device = disk.device.map_or_else(|| "none".to_owned(), |number| number.to_string());
+        let device = name_of(disk.device);
         let class = disk.class.name();
         let labels = [("shard", shard.as_str()), ("device", device.as_str()), ("class", class)];
         let help = "File operations, by device number and scheduling class.";
         out.counter("corelane_disk_operations_total", help, &labels, disk.ops as f64);
         let help = "Bytes that file operations were admitted for, a small one counting as 16 KiB.";
         out.counter("corelane_disk_admitted_bytes_total", help, &labels, disk.bytes as f64);
+        let help = "Time that file operations took from their admission to their end.";
+        let took = disk.took.as_secs_f64();
+        out.counter("corelane_disk_operation_seconds_total", help, &labels, took);
         let help = "File operations that had to wait in the shard for others.";
         out.counter("corelane_disk_delayed_operations_total", help, &labels, disk.delayed as f64);
         let help = "File operations that wait in the shard now.";
@@ -33,4 +43,8 @@ pub(super) fn samples(shard: &Shard, out: &mut Samples) {
         let help = "File operations that the kernel has now.";
         out.gauge("corelane_disk_operations_in_flight", help, &labels, disk.in_flight as f64);
     }
+}
+
+fn name_of(device: Option<u64>) -> String {
+    device.map_or_else(|| "none".to_owned(), |number| number.to_string())
 }

@@ -250,10 +250,16 @@ impl Runtime {
         }
     }
 
+    fn next_deadline(&self) -> Option<Instant> {
+        let timer = self.timers.borrow().next_deadline();
+        let disk = self.disks.borrow().resumes(self.slice_start.get());
+        [timer, disk].into_iter().flatten().min()
+    }
+
     fn turn(&self, batch: &mut Batch) -> Result<(), Halt> {
         self.take_inbox(batch);
         let wait = if self.ready.borrow().is_empty() {
-            Wait::Until(self.timers.borrow().next_deadline())
+            Wait::Until(self.next_deadline())
         } else {
             Wait::No
         };
@@ -278,7 +284,11 @@ impl Runtime {
     }
 
     fn deliver(&self, completions: &mut Vec<(Token, Completion)>) {
-        let mut freed = false;
+        let mut freed = self.disks.borrow().is_paused();
+        if freed || !completions.is_empty() {
+            self.slice_start.set(self.now());
+        }
+        let now = self.slice_start.get();
         for (token, completion) in completions.drain(..) {
             let mut ops = self.ops.borrow_mut();
             let Some(entry) = ops.get_mut(token.index()) else {
@@ -286,7 +296,7 @@ impl Runtime {
                 continue;
             };
             if let Some(ticket) = entry.ticket.take() {
-                freed |= self.disks.borrow_mut().release(ticket);
+                freed |= self.disks.borrow_mut().release(ticket, now);
             }
             if entry.abandoned {
                 ops.remove(token.index());
@@ -310,18 +320,19 @@ impl Runtime {
     fn admit_waiting(&self) {
         loop {
             let next = self.disks.borrow_mut().next(self.slice_start.get());
-            let Some((token, op)) = next else { return };
+            let Some((token, op, ticket)) = next else { return };
             // A read that nobody waits for any more need not be made.
             let mut ops = self.ops.borrow_mut();
             let given_up = ops.get(token.index()).is_some_and(|entry| entry.abandoned);
             if given_up && matches!(op, Op::Read { .. }) {
-                let entry = ops.remove(token.index());
+                ops.remove(token.index());
                 drop(ops);
-                if let Some(ticket) = entry.ticket {
-                    self.disks.borrow_mut().release(ticket);
-                }
+                self.disks.borrow_mut().release(ticket, ticket.began());
                 drop(op);
                 continue;
+            }
+            if let Some(entry) = ops.get_mut(token.index()) {
+                entry.ticket = Some(ticket);
             }
             drop(ops);
             self.driver.borrow_mut().submit(token, op);
@@ -346,12 +357,13 @@ impl Runtime {
             return Err(op);
         }
         let mut disks = self.disks.borrow_mut();
-        let ticket = disks.ticket(&op, self.class.get());
+        let now = self.slice_start.get();
+        let ticket = disks.ticket(&op, self.class.get(), now);
         let key = ops.insert(OpEntry { waker: None, done: None, abandoned: false, ticket });
         drop(ops);
         let token = Token::new(key);
         let admitted = match ticket {
-            Some(ticket) => disks.admit(ticket, token, op, self.slice_start.get()),
+            Some(ticket) => disks.admit(ticket, token, op, now),
             None => Some(op),
         };
         drop(disks);

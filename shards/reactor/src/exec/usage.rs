@@ -70,6 +70,8 @@ pub struct DiskUsage {
     pub bytes: u64,
     /// Operations that had to wait for others.
     pub delayed: u64,
+    /// Time from their admission to their end.
+    pub took: Duration,
     pub waiting: u64,
     pub in_flight: u64,
 }
@@ -78,6 +80,8 @@ pub struct DiskUsage {
 pub struct Usage {
     pub classes: Vec<ClassUsage>,
     pub disks: Vec<DiskUsage>,
+    /// By device number: bytes of bulk data that may be on their way beside producers.
+    pub bulk_windows: Vec<(Option<u64>, u64)>,
     pub stalls: u64,
     pub longest_stall: Duration,
 }
@@ -97,6 +101,7 @@ pub fn usage() -> Usage {
                 ops: lane.ops,
                 bytes: lane.bytes,
                 delayed: lane.delayed,
+                took: lane.took,
                 waiting: lane.waiting,
                 in_flight: lane.in_flight,
             })
@@ -104,6 +109,7 @@ pub fn usage() -> Usage {
         Usage {
             classes: Class::ALL.map(class_usage).to_vec(),
             disks: disks.collect(),
+            bulk_windows: rt.disks.borrow().windows(),
             stalls: rt.meter.stalls.get(),
             longest_stall: rt.meter.longest.get(),
         }

@@ -266,6 +266,11 @@ impl Disk {
         Ok(())
     }
 
+    /// Everything there is.
+    pub(super) fn inos(&self) -> Vec<Ino> {
+        self.nodes.keys().copied().collect()
+    }
+
     /// Serial below which a sync that starts now covers everything.
     pub(super) fn sync_point(&self, ino: Ino) -> Result<u64, Errno> {
         Ok(match self.node(ino)? {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use super::content::SECTOR;
-use super::disk::Errno;
+use super::disk::{Errno, Ino};
 use super::state::{Flight, OpenFile, State};
 use crate::buf::{ALIGN, AlignedBuf};
 use crate::driver::Token;
@@ -35,7 +35,7 @@ pub(super) fn is_file_op(op: &Op) -> bool {
 
 pub(super) fn latency(state: &mut State, op: &Op) -> Duration {
     let mut latency = state.draw(state.faults.disk.latency);
-    if matches!(op, Op::Sync { .. } | Op::Write { sync: true, .. }) {
+    if matches!(op, Op::Sync { .. } | Op::SyncDisk { .. } | Op::Write { sync: true, .. }) {
         latency += state.draw(state.faults.disk.sync_latency);
     }
     if !state.faults.disk.slow.is_empty() {
@@ -50,10 +50,16 @@ pub(super) fn latency(state: &mut State, op: &Op) -> Duration {
 }
 
 /// A sync covers what was complete when it started.
-pub(super) fn sync_point(state: &State, op: &Op) -> u64 {
-    let Op::Sync { file, .. } = op else { return 0 };
-    let open = state.files.get(&file.raw());
-    open.and_then(|open| state.disk.sync_point(open.ino).ok()).unwrap_or(0)
+pub(super) fn sync_points(state: &State, op: &Op) -> Vec<(Ino, u64)> {
+    let inos = match op {
+        Op::Sync { file, .. } => {
+            state.files.get(&file.raw()).map(|open| open.ino).into_iter().collect()
+        }
+        Op::SyncDisk { .. } => state.disk.inos(),
+        _ => Vec::new(),
+    };
+    let point = |ino| Some((ino, state.disk.sync_point(ino).ok()?));
+    inos.into_iter().filter_map(point).collect()
 }
 
 /// The operation takes effect; returns its result as the kernel would.
@@ -114,6 +120,7 @@ fn places<'a>(state: &'a State, op: &'a Op) -> Vec<&'a Path> {
         | Op::MakeDir { path }
         | Op::ReadDir { path, .. }
         | Op::Space { path, .. }
+        | Op::SyncDisk { path }
         | Op::Lock { path } => vec![path.as_path()],
         Op::Rename { from, to } => vec![from.as_path(), to.as_path()],
         Op::Read { file, .. }
@@ -136,9 +143,15 @@ fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
             write(state, file, joined(bufs, *done), bufs, *offset, *sync)
         }
         Op::Sync { file, .. } => {
-            let ino = opened(state, file)?.ino;
-            let fails = state.dice.hits(state.faults.disk.sync_eio_per_million);
-            state.disk.sync(ino, flight.sync_point, fails).map(|()| 0)
+            opened(state, file)?;
+            sync(state, &flight.sync_points)
+        }
+        Op::SyncDisk { path } => {
+            let ino = state.disk.lookup(path.as_path())?;
+            if !state.disk.metadata(ino)?.is_dir {
+                return Err(libc::ENOTDIR);
+            }
+            sync(state, &flight.sync_points)
         }
         Op::SetLen { file, len } => {
             let ino = opened(state, file)?.ino;
@@ -214,6 +227,15 @@ fn apply_to_names(state: &mut State, op: &mut Op, now_ms: i64) -> Result<i32, Er
         }
         _ => Err(libc::ENOSYS),
     }
+}
+
+fn sync(state: &mut State, points: &[(Ino, u64)]) -> Result<i32, Errno> {
+    let fails = state.dice.hits(state.faults.disk.sync_eio_per_million);
+    for &(ino, point) in points {
+        // Nothing is wrong with what was removed meanwhile.
+        let _ = state.disk.sync(ino, point, fails);
+    }
+    if fails { Err(libc::EIO) } else { Ok(0) }
 }
 
 fn read(

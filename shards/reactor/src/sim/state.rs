@@ -77,8 +77,8 @@ pub(super) struct Flight {
     /// Tells it from a later operation with the same token.
     serial: u64,
     cancelled: bool,
-    /// For a sync: which changes it covers.
-    pub(super) sync_point: u64,
+    /// For a sync: which changes to what it covers.
+    pub(super) sync_points: Vec<(Ino, u64)>,
     /// For a send: what is under way of it already.
     sent: usize,
 }
@@ -259,18 +259,19 @@ impl State {
     pub(super) fn submit(&mut self, token: Token, op: Op) {
         self.next_flight += 1;
         let target = (token, self.next_flight);
-        let flight = Flight { op, serial: target.1, cancelled: false, sync_point: 0, sent: 0 };
+        let flight =
+            Flight { op, serial: target.1, cancelled: false, sync_points: Vec::new(), sent: 0 };
         if self.halted {
             self.flights.insert(token, flight);
             return;
         }
         let op = &flight.op;
         let is_file = files::is_file_op(op);
-        let sync_point = files::sync_point(self, op);
+        let sync_points = files::sync_points(self, op);
         let latency = if is_file { files::latency(self, op) } else { self.draw(LOCAL_DELAY) };
         let interrupted = self.interrupted(op, is_file);
         let connects = matches!(op, Op::Connect { .. });
-        self.flights.insert(token, Flight { sync_point, ..flight });
+        self.flights.insert(token, Flight { sync_points, ..flight });
         match interrupted {
             Some(errno) => self.schedule(latency, Happening::End(target, -errno)),
             None if is_file => self.schedule(latency, Happening::File(target)),

@@ -1,5 +1,5 @@
 //! Helper threads for the few calls that the ring does not have: listing a directory, free space,
-//! locking, name resolution, truncation on old kernels.
+//! syncing a whole disk, locking, name resolution, truncation on old kernels.
 //!
 //! One lane per process for files and one for names (a slow name server must not hold up a directory
 //! listing). A lane starts its first thread when it is needed, and another when the ones it has are
@@ -32,6 +32,7 @@ const STUCK: Duration = Duration::from_millis(50);
 pub(super) enum Job {
     ReadDir(OpPath),
     Space(OpPath),
+    SyncDisk(OpPath),
     Lock(OpPath),
     /// The descriptor stays open: its handle is in the shard's slot until the job is done.
     SetLen(RawFd, u64),
@@ -171,6 +172,12 @@ fn perform(job: Job) -> io::Result<JobOutput> {
                 total: stat.f_blocks.saturating_mul(stat.f_frsize),
                 available: stat.f_bavail.saturating_mul(stat.f_frsize),
             }))
+        }
+        Job::SyncDisk(path) => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let dir = rustix::fs::open(path.as_c_str(), flags, Mode::empty())?;
+            rustix::fs::syncfs(&dir)?;
+            Ok(JobOutput::Nothing)
         }
         Job::Lock(path) => {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;

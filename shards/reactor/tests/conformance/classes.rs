@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::sim::{Outcome, World};
+use reactor::sim::{Delay, Outcome, World};
 use reactor::{
     AlignedBuf, Class, DiskUsage, Durability, File, OpenOptions, Task, WriteBuf, current_class, fs,
     join_all, sleep, spawn, spawn_in, usage, with_class, yield_if_due, yield_now,
@@ -115,12 +115,21 @@ async fn long_loops_can_let_others_go_first(env: Env) {
 
 /// The counts of a class over all disks.
 fn at_disks(class: Class) -> DiskUsage {
-    let mut all =
-        DiskUsage { device: None, class, ops: 0, bytes: 0, delayed: 0, waiting: 0, in_flight: 0 };
+    let mut all = DiskUsage {
+        device: None,
+        class,
+        ops: 0,
+        bytes: 0,
+        delayed: 0,
+        took: Duration::ZERO,
+        waiting: 0,
+        in_flight: 0,
+    };
     for disk in usage().disks.iter().filter(|d| d.class == class) {
         all.ops += disk.ops;
         all.bytes += disk.bytes;
         all.delayed += disk.delayed;
+        all.took += disk.took;
         all.waiting += disk.waiting;
         all.in_flight += disk.in_flight;
     }
@@ -167,6 +176,7 @@ async fn a_disk_takes_a_bounded_number_of_each_class(env: Env) {
     // A resubmission after an interruption counts again.
     assert!(background.ops >= count && background.bytes >= count * 64 * KIB as u64);
     assert!(background.delayed >= count / 2, "{background:?}");
+    assert!(background.took > Duration::ZERO);
     let (n, buf) = file.read_at(AlignedBuf::with_capacity(count as usize * 64 * KIB), 0).await;
     assert_eq!(n.unwrap(), count as usize * 64 * KIB);
     for (i, block) in buf.chunks(64 * KIB).enumerate() {
@@ -250,6 +260,51 @@ fn what_waits_for_a_disk_still_lands_when_the_program_ends() {
     let at = path.clone();
     reactor::uring::run(&reactor::ShardSpec::default(), || program(at)).unwrap();
     complete(&std::fs::read(&path).unwrap());
+}
+
+#[test]
+fn bulk_data_makes_way_for_slow_writes_of_producers_and_never_stops() {
+    let mut world = World::new(8);
+    let ms = Duration::from_millis;
+    world.faults().disk.latency = Delay::between(ms(0), ms(20));
+    let outcome = world.run(|| async {
+        let file =
+            File::open(Path::new("/f"), OpenOptions { direct: true, ..OpenOptions::for_writing() })
+                .await
+                .unwrap();
+        for block in 0..16 {
+            write(file.clone(), block, 1).await;
+        }
+        let reading = file.clone();
+        let reader = move || {
+            let file = reading.clone();
+            spawn_in(Class::Backfill, async move {
+                loop {
+                    let buf = AlignedBuf::with_capacity(256 * KIB);
+                    file.read_at(buf, 0).await.0.unwrap();
+                }
+            })
+        };
+        let readers: Vec<_> = (0..4).map(|_| reader()).collect();
+        for block in 0..300 {
+            write(file.clone(), 16 + block % 8, 2).await;
+        }
+        let window = usage().bulk_windows.iter().filter(|(device, _)| device.is_some()).count();
+        assert_eq!(window, 1);
+        let (_, bytes) = usage().bulk_windows.into_iter().find(|(d, _)| d.is_some()).unwrap();
+        assert!(bytes < 64 << 10, "{bytes}");
+        // In the pauses nothing else happens that could wake the shard.
+        let before = at_disks(Class::Backfill).ops;
+        assert!(before > 10, "{before} reads beside the writes");
+        let bound = reactor::timeout(Duration::from_secs(10), async {
+            while at_disks(Class::Backfill).ops < before + 100 {
+                sleep(Duration::from_millis(100)).await;
+            }
+        });
+        assert!(bound.await.is_ok(), "reading goes on");
+        drop(readers);
+    });
+    assert_eq!(outcome, Outcome::Finished(()));
 }
 
 #[test]

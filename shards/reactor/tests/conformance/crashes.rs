@@ -114,6 +114,33 @@ fn torn_writes_happen_sector_by_sector() {
 }
 
 #[test]
+fn a_sync_of_the_disk_covers_every_file_and_name() {
+    for seed in 0..50 {
+        let mut world = World::new(seed);
+        let outcome = world.run(|| async {
+            for dir in ["/a/b", "/c"] {
+                fs::create_dir_all(Path::new(dir)).await.unwrap();
+                let path = Path::new(dir).join("f");
+                let options = OpenOptions { create: true, ..OpenOptions::for_writing() };
+                let file = File::open(&path, options).await.unwrap();
+                let bufs = smallvec![WriteBuf::Bytes(vec![1; 4096].into())];
+                file.write_at(bufs, 0, Durability::Written).await.unwrap();
+            }
+            fs::rename(Path::new("/c/f"), Path::new("/c/g")).await.unwrap();
+            fs::sync_disk(Path::new("/a")).await.unwrap();
+        });
+        assert_eq!(outcome, Outcome::Finished(()));
+        world.crash_after(1, Crash::Power);
+        let outcome = world.run(|| async { fs::exists(Path::new("/a")).await.unwrap() });
+        assert_eq!(outcome, Outcome::Crashed(Crash::Power));
+        for path in ["/a/b/f", "/c/g"] {
+            assert_eq!(world.disk().read(Path::new(path)).unwrap(), vec![1; 4096], "{path}");
+        }
+        assert!(world.disk().read(Path::new("/c/f")).is_none(), "it was renamed");
+    }
+}
+
+#[test]
 fn names_need_a_sync_of_their_directory() {
     let mut outcomes = BTreeSet::new();
     for seed in 0..80 {

@@ -46,6 +46,7 @@ async fn errors_say_what_is_wrong(env: Env) {
     assert_eq!(kind(fs::read_dir(&absent).await.map(drop)), ErrorKind::NotFound);
     assert_eq!(kind(fs::read(&absent).await.map(drop)), ErrorKind::NotFound);
     assert_eq!(kind(fs::space(&absent).await.map(drop)), ErrorKind::NotFound);
+    assert_eq!(kind(fs::sync_disk(&absent).await), ErrorKind::NotFound);
     let dir = env.dir.join("dir");
     fs::create_dir_all(&dir).await.unwrap();
     fs::write_atomic(&dir.join("file"), Vec::new()).await.unwrap();
@@ -53,6 +54,8 @@ async fn errors_say_what_is_wrong(env: Env) {
     assert_eq!(kind(fs::create_dir_all(&dir.join("file/below")).await), ErrorKind::NotADirectory);
     assert_eq!(kind(fs::create_dir_all(&dir.join("file")).await), ErrorKind::NotADirectory);
     assert_eq!(kind(fs::sync_dir(&dir.join("file")).await), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs::sync_disk(&dir.join("file")).await), ErrorKind::NotADirectory);
+    fs::sync_disk(&dir).await.unwrap();
     let zero = Path::new("with\0zero");
     assert_eq!(kind(fs::exists(zero).await.map(drop)), ErrorKind::InvalidInput);
     // A file opened for reading only takes no bytes.
