@@ -84,9 +84,9 @@ impl BulkWindow {
         self.is_tight = true;
     }
 
-    /// When the pause ends that keeps everything waiting; `None` if none does.
-    pub(crate) fn resumes(&self, now: Instant) -> Option<Instant> {
-        (self.in_flight == 0 && self.resume > now).then_some(self.resume)
+    /// When the pause ends that kept everything waiting at `then`; `None` if none did.
+    pub(crate) fn resumes(&self, then: Instant) -> Option<Instant> {
+        (self.in_flight == 0 && self.resume > then).then_some(self.resume)
     }
 
     pub(crate) fn begin(&mut self, cost: u64) {

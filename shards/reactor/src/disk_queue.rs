@@ -109,6 +109,8 @@ struct DiskQueue {
     lanes: [Lane; CLASSES],
     /// Operations in all lanes that wait.
     waiting: usize,
+    /// When they were last kept waiting.
+    kept: Instant,
     /// Bytes in flight of all classes but Produce.
     shared_bytes: u64,
     bulk: BulkWindow,
@@ -232,6 +234,7 @@ impl DiskQueues {
         lane.counts.delayed += 1;
         lane.waiting.push_back((token, op, ticket));
         queue.waiting += 1;
+        queue.kept = now;
         if ticket.kind == Kind::Bulk {
             queue.bulk.note_wait();
         }
@@ -258,13 +261,13 @@ impl DiskQueues {
 
     /// Whether operations wait for nothing but time.
     pub(crate) fn is_paused(&self) -> bool {
-        self.resumes(Instant::default()).is_some()
+        self.resumes().is_some()
     }
 
-    /// When operations that wait may start though nothing ends before.
-    pub(crate) fn resumes(&self, now: Instant) -> Option<Instant> {
+    /// When operations that wait may start though nothing ends before; perhaps that is past already.
+    pub(crate) fn resumes(&self) -> Option<Instant> {
         let waiting = self.queues.iter().filter(|queue| queue.waiting > 0);
-        waiting.filter_map(|queue| queue.bulk.resumes(now)).min()
+        waiting.filter_map(|queue| queue.bulk.resumes(queue.kept)).min()
     }
 
     /// An operation that waited and may start now.
@@ -350,8 +353,11 @@ impl DiskQueue {
             let first = self.lanes[class.index()].waiting.front();
             first.is_some_and(|(_, _, ticket)| self.may_start(ticket, now))
         };
-        let class =
-            Class::ALL.into_iter().filter(can).min_by_key(|c| self.lanes[c.index()].paid)?;
+        let chosen = Class::ALL.into_iter().filter(can).min_by_key(|c| self.lanes[c.index()].paid);
+        let Some(class) = chosen else {
+            self.kept = now;
+            return None;
+        };
         let (token, op, ticket) = self.lanes[class.index()].waiting.pop_front()?;
         self.waiting -= 1;
         let ticket = ticket.begun(now);
@@ -360,5 +366,40 @@ impl DiskQueue {
             self.bulk.note_wait();
         }
         Some((token, op, ticket))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(1 << 40) + Duration::from_millis(millis)
+    }
+
+    fn ticket(class: Class, kind: Kind, began: Instant) -> Ticket {
+        Ticket { disk: DiskId::default(), class, cost: 4 << 20, kind, began }
+    }
+
+    /// The shard may look again only after the pause is over: it must still be told.
+    #[test]
+    fn a_pause_that_ended_unseen_is_not_forgotten() {
+        let mut queues = DiskQueues::default();
+        let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap() };
+        let write = ticket(Class::Produce, Kind::SmallWrite { synced: false }, at(0));
+        assert!(queues.admit(write, Token::new(0), op(), at(0)).is_some());
+        let bulk = ticket(Class::Backfill, Kind::Bulk, at(0));
+        assert!(queues.admit(bulk, Token::new(1), op(), at(0)).is_some());
+        assert!(queues.admit(bulk, Token::new(2), op(), at(0)).is_none());
+        assert_eq!(queues.resumes(), None, "it waits for the other one");
+        assert!(queues.release(bulk, at(10)));
+        assert!(queues.next(at(10)).is_none(), "larger than the window: there is a pause");
+        let resumes = queues.resumes().unwrap();
+        assert!(resumes > at(10));
+        assert!(queues.is_paused());
+        // Time goes on without a look at the queue; the answer stays.
+        assert_eq!(queues.resumes(), Some(resumes));
+        assert!(queues.next(resumes).is_some());
+        assert!(!queues.is_paused());
     }
 }

@@ -252,7 +252,7 @@ impl Runtime {
 
     fn next_deadline(&self) -> Option<Instant> {
         let timer = self.timers.borrow().next_deadline();
-        let disk = self.disks.borrow().resumes(self.slice_start.get());
+        let disk = self.disks.borrow().resumes();
         [timer, disk].into_iter().flatten().min()
     }
 
