@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
+#[path = "support/groups.rs"]
+mod wire_groups;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -147,6 +149,39 @@ fn value(series: &Series, name: &str, labels: &[(&str, &str)]) -> f64 {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let found = series.get(&(name.to_owned(), labels));
     *found.unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn groups_their_offsets_and_their_loading_are_counted() {
+    with_broker(|broker, admin| async move {
+        let mut client = Client::connect(broker.addresses[0]).await.expect("connect");
+        assert_eq!(client.create_topic("counted", 1, &[]).await.expect("create"), 0);
+        for group in ["g1", "g2", "g3"] {
+            let (error, node) = client.coordinator(group).await.expect("find");
+            assert_eq!(error, 0);
+            let address = broker.addresses[node as usize % 1000];
+            let mut client = Client::connect(address).await.expect("connect");
+            client.groups_loaded().await.expect("list");
+            for offset in [1, 2] {
+                let done = client.commit(group, ("", -1), ("counted", 0), offset).await;
+                assert_eq!(done.expect("commit"), 0);
+            }
+        }
+        for address in &broker.addresses {
+            let mut client = Client::connect(*address).await.expect("connect");
+            client.groups_loaded().await.expect("list");
+        }
+        let (_, text) = get(admin, "/metrics").await;
+        let series = read_strictly(&text);
+        let empty = [("type", "Classic"), ("state", "Empty")];
+        assert_eq!(value(&series, "corelane_groups", &empty), 3.0);
+        assert_eq!(value(&series, "corelane_group_offsets", &[]), 3.0);
+        assert_eq!(value(&series, "corelane_group_offset_commits_total", &[]), 6.0);
+        let active = [("state", "active")];
+        assert_eq!(value(&series, "corelane_group_coordinators", &active), 50.0);
+        assert_eq!(value(&series, "corelane_group_loads_total", &[]), 50.0);
+        assert_eq!(value(&series, "corelane_group_loaded_records_total", &[]), 0.0);
+    });
 }
 
 #[test]
