@@ -16,7 +16,7 @@ use reactor::sync::{Permit, Receiver, Sender, channel};
 use reactor::{Instant, TcpStream};
 use tracing::{debug, error, info, warn};
 
-use crate::api;
+use crate::api::{self, SharedPermit};
 use crate::frame_reader::{FrameError, FrameReader, SIZE_BYTES};
 use crate::reply::{Close, Handled, Pending, Reply};
 use crate::shard::Shard;
@@ -43,6 +43,8 @@ pub(crate) struct ConnectionState {
 struct Queued {
     pending: Pending,
     permit: Option<Permit>,
+    /// In its place for a request that may give its memory back before it is answered.
+    shared: Option<SharedPermit>,
 }
 
 /// Serves one client until it leaves, misbehaves or the shard stops.
@@ -91,11 +93,15 @@ async fn read_requests(
         state.outstanding.set(state.outstanding.get() + 1);
         shard.metrics.traffic.note_received(SIZE_BYTES + frame.bytes.len());
         let request = api::Request::parse(shard.clone(), frame.bytes, state.peer);
-        let pending = match request {
-            Ok(request) => api::take(request).await.map_err(ReadEnd::Close)?,
-            Err(close) => return Err(ReadEnd::Close(close)),
-        };
-        let queued = Queued { pending, permit: frame.permit };
+        let mut request = request.map_err(ReadEnd::Close)?;
+        let (mut permit, mut shared) = (frame.permit, None);
+        if request.may_wait_long() {
+            let memory = Rc::new(Cell::new(permit.take()));
+            request.share_memory(memory.clone());
+            shared = Some(memory);
+        }
+        let pending = api::take(request).await.map_err(ReadEnd::Close)?;
+        let queued = Queued { pending, permit, shared };
         if sender.send(queued).await.is_err() {
             return Ok(());
         }
@@ -156,7 +162,7 @@ impl Outbox {
             }
         };
         self.state.last_active.set(reactor::now());
-        self.permits.push(queued.permit);
+        self.permits.push(queued.permit.or_else(|| queued.shared?.take()));
         match handled {
             Ok(Reply::Nothing) => self.state.outstanding.set(self.state.outstanding.get() - 1),
             Ok(Reply::Send(pieces)) => {

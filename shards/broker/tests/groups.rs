@@ -280,6 +280,38 @@ fn a_parked_join_holds_up_its_connection_and_nobody_else() {
 }
 
 #[test]
+fn parked_joins_hold_no_memory_that_other_requests_wait_for() {
+    run(9, || async {
+        // Sixteen shards have 4 MiB each for requests; the joins take 8 together.
+        let shards = broker_with(16, &["group.initial.rebalance.delay.ms=60000"]).await;
+        let mut client = coordinator(&shards, GROUP).await;
+        let mut members = Vec::new();
+        for _ in 0..16 {
+            let mut member = coordinator(&shards, GROUP).await;
+            let id = member.new_member(GROUP).await.expect("join");
+            member.send_large_join(GROUP, &id, 500_000).await.expect("join");
+            members.push(member);
+        }
+        let begin = reactor::now();
+        while client.describe_group(GROUP).await.expect("describe").2.len() < members.len() {
+            reactor::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(client.create_topic(TOPIC, 64, &[]).await.expect("create"), 0);
+        let bytes = support::batch(&[&vec![b'v'; 900_000]], reactor::wall_clock_ms());
+        let mut produced = 0;
+        for partition in 0..64 {
+            let (error, _) = client.produce(TOPIC, partition, &bytes).await.expect("produce");
+            produced += usize::from(error == 0);
+        }
+        assert!(produced > 0, "the coordinator's shard leads some");
+        assert!(reactor::now() - begin < Duration::from_secs(30), "nobody waited for the joins");
+        for member in &mut members {
+            member.receive().await.expect("the join is answered");
+        }
+    });
+}
+
+#[test]
 fn the_offsets_of_a_deleted_topic_go_with_it() {
     run(6, || async {
         let shards = broker(1).await;

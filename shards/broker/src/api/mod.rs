@@ -5,10 +5,12 @@
 //! `docs/protocol.md` is generated from it.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use reactor::sync::Permit;
 use smallvec::{SmallVec, smallvec};
 use wire::frame::{self, RequestHeader};
 use wire::{ApiKey, Message, Reader};
@@ -111,6 +113,9 @@ fn support(key: ApiKey) -> Option<&'static ApiSupport> {
     TABLE.iter().find(|support| support.key == key)
 }
 
+/// A permit for memory that ends with the answer, or earlier.
+pub(crate) type SharedPermit = Rc<Cell<Option<Permit>>>;
+
 /// A request whose header was understood; its body is decoded by the handler, from the frame.
 pub(crate) struct Request {
     pub shard: Rc<Shard>,
@@ -119,6 +124,8 @@ pub(crate) struct Request {
     pub correlation_id: i32,
     /// The client's address.
     pub peer: SocketAddr,
+    /// Its part of the shard's memory for requests, if it may have to wait for long.
+    memory: Option<SharedPermit>,
     /// False for an ApiVersions request of a version that is not served.
     pub version_is_supported: bool,
     frame: Bytes,
@@ -150,10 +157,30 @@ impl Request {
             version,
             correlation_id,
             peer,
+            memory: None,
             version_is_supported,
             frame,
             body_at,
         })
+    }
+
+    /// Whether the answer may have to wait for other clients.
+    pub fn may_wait_long(&self) -> bool {
+        matches!(self.api, ApiKey::JoinGroup | ApiKey::SyncGroup)
+    }
+
+    /// Gives the request the permit to hold its memory; it is shared with who sends the answer.
+    pub fn share_memory(&mut self, permit: SharedPermit) {
+        self.memory = Some(permit);
+    }
+
+    /// Gives the memory of the request back. Its body is gone then; what is left is for the answer.
+    pub fn let_go(&mut self) {
+        self.frame = Bytes::new();
+        self.body_at = 0;
+        if let Some(permit) = self.memory.take() {
+            permit.take();
+        }
     }
 
     /// What the client calls itself; empty if it does not.

@@ -3,18 +3,48 @@
 use std::net::{IpAddr, SocketAddr};
 
 use coord::{Reply, Request};
+use reactor::sync::OneshotReceiver;
 use wire::ErrorCode;
 
-use super::seat::{Asker, HandedIn, Seat};
+use super::seat::{Answer, Asker, HandedIn, Seat};
 use crate::api;
 use crate::shard::Shard;
 
 /// Groups of one request that are asked for at the same time.
 const ASKED_AT_ONCE: usize = 64;
 
+/// What became of a request so far.
+pub(crate) enum Begun {
+    Answered(Reply),
+    Waits(Waiting),
+}
+
+/// An answer that comes with a later decision of the coordinator.
+pub(crate) struct Waiting(OneshotReceiver<Answer>);
+
+impl Waiting {
+    /// # Errors
+    /// The code to refuse the request with.
+    pub async fn answer(self) -> Result<Reply, ErrorCode> {
+        // A coordinator that goes answers first; one that is simply dropped has stopped.
+        self.0.await.unwrap_or(Err(ErrorCode::NotCoordinator))
+    }
+}
+
 /// Asks the coordinator of the group, and waits for its answer however long that takes.
 pub(crate) async fn ask(from: &api::Request, request: Request<'_, '_>) -> Reply {
-    let refused = |code| request.refused(code, from.version);
+    match begin(from, request).await {
+        Begun::Answered(reply) => reply,
+        Begun::Waits(waiting) => {
+            let answer = waiting.answer().await;
+            answer.unwrap_or_else(|code| request.refused(code, from.version))
+        }
+    }
+}
+
+/// Hands a request to the coordinator of its group. After that the request itself is needed no more.
+pub(crate) async fn begin(from: &api::Request, request: Request<'_, '_>) -> Begun {
+    let refused = |code| Begun::Answered(request.refused(code, from.version));
     let group = request.group().unwrap_or_default();
     if let Some(code) = needs_a_name(&request).filter(|_| group.is_empty()) {
         return refused(code);
@@ -25,12 +55,8 @@ pub(crate) async fn ask(from: &api::Request, request: Request<'_, '_>) -> Reply 
             Err(code) => return refused(code),
         };
         match hand_in(&seat, from, &request) {
-            HandedIn::Now(answer) => return answer.unwrap_or_else(refused),
-            HandedIn::Later(receiver) => {
-                // A coordinator that goes answers first; one that is simply dropped has stopped.
-                let answer = receiver.await.unwrap_or(Err(ErrorCode::NotCoordinator));
-                return answer.unwrap_or_else(refused);
-            }
+            HandedIn::Now(answer) => return answer.map_or_else(refused, Begun::Answered),
+            HandedIn::Later(receiver) => return Begun::Waits(Waiting(receiver)),
             HandedIn::Full(room) => room.await,
         }
     }

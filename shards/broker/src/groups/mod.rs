@@ -29,7 +29,7 @@ use meta::controller::GROUP_OFFSETS_TOPIC;
 use reactor::sync::Semaphore;
 use wire::{ErrorCode, Uuid, hash};
 
-pub(crate) use ask::{ask, ask_all, ask_each};
+pub(crate) use ask::{Begun, ask, ask_all, ask_each, begin};
 pub(crate) use metrics::samples;
 
 use crate::partition::Partition;

@@ -78,11 +78,22 @@ impl Client {
 
     /// Sends a join without waiting for its answer.
     pub async fn send_join(&mut self, group: &str, member: &str) -> Result<(), Gone> {
-        self.send(ApiKey::JoinGroup, 9, &join_request(group, member)).await
+        self.send(ApiKey::JoinGroup, 9, &join_request(group, member, b"metadata")).await
+    }
+
+    /// The same with a subscription of that many bytes.
+    pub async fn send_large_join(
+        &mut self,
+        group: &str,
+        member: &str,
+        bytes: usize,
+    ) -> Result<(), Gone> {
+        let metadata = vec![0; bytes];
+        self.send(ApiKey::JoinGroup, 9, &join_request(group, member, &metadata)).await
     }
 
     pub async fn join(&mut self, group: &str, member: &str) -> Result<(i16, Member), Gone> {
-        let request = join_request(group, member);
+        let request = join_request(group, member, b"metadata");
         let joined: JoinGroupResponse<'static> =
             self.call::<_, JoinGroup>(ApiKey::JoinGroup, 9, &request).await?;
         let member = Member {
@@ -259,10 +270,14 @@ impl Client {
     }
 }
 
-fn join_request<'a>(group: &'a str, member: &'a str) -> m::JoinGroupRequest<'a> {
+fn join_request<'a>(
+    group: &'a str,
+    member: &'a str,
+    metadata: &'a [u8],
+) -> m::JoinGroupRequest<'a> {
     let protocol = m::join_group_request::JoinGroupRequestProtocol {
         name: "range".into(),
-        metadata: (&b"metadata"[..]).into(),
+        metadata: metadata.into(),
     };
     m::JoinGroupRequest {
         group_id: group.into(),
