@@ -14,11 +14,18 @@ import (
 // pollFor is how long a member waits for records before it looks around.
 const pollFor = 200 * time.Millisecond
 
+// handed is a record with the session that it is to be marked in. Whoever takes it marks it: before
+// that it might be committed unread, later not be committed at all.
+type handed struct {
+	*sarama.ConsumerMessage
+	session sarama.ConsumerGroupSession
+}
+
 // member is a consumer group client; sarama hands records to its handler, session by session.
 type member struct {
 	group   sarama.ConsumerGroup
 	topic   string
-	records chan *sarama.ConsumerMessage
+	records chan handed
 	cancel  context.CancelFunc
 	ended   chan struct{}
 
@@ -39,7 +46,7 @@ func (d *driver) Join(ctx context.Context, topic, group, protocol string) (suite
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	m := &member{group: joined, topic: topic, records: make(chan *sarama.ConsumerMessage), cancel: cancel,
+	m := &member{group: joined, topic: topic, records: make(chan handed), cancel: cancel,
 		ended: make(chan struct{})}
 	go m.run(ctx)
 	return m, nil
@@ -80,8 +87,7 @@ func (m *member) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.
 				return nil
 			}
 			select {
-			case m.records <- message:
-				session.MarkMessage(message, "")
+			case m.records <- handed{message, session}:
 			case <-session.Context().Done():
 				return nil
 			}
@@ -97,6 +103,7 @@ func (m *member) Poll(ctx context.Context) ([]*suite.Record, error) {
 	for {
 		select {
 		case r := <-m.records:
+			r.session.MarkMessage(r.ConsumerMessage, "")
 			records = append(records, &suite.Record{Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value})
 			if len(records) >= 100 {
 				return records, nil
