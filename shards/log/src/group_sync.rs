@@ -33,6 +33,9 @@ struct GroupSync {
     /// The number of the newest one that succeeded.
     done: Cell<u64>,
     runs: Cell<bool>,
+    /// The number of the newest one that failed. What it covered may be lost, and the kernel tells
+    /// of that only once: one that comes later proves nothing to those who waited.
+    failed: Cell<u64>,
     ended: Notify,
 }
 
@@ -55,6 +58,11 @@ impl GroupSyncs {
         };
         let needed = of_dir.started.get() + 1;
         while of_dir.done.get() < needed {
+            let failed = of_dir.failed.get();
+            // A disk is synced when everything ends; a folder may be on a disk that came back.
+            if failed >= needed || (failed > 0 && covers == Covers::Disk) {
+                return Err(io::Error::other("a sync of the same folder has failed"));
+            }
             if of_dir.runs.replace(true) {
                 of_dir.ended.notified().await;
                 continue;
@@ -62,10 +70,14 @@ impl GroupSyncs {
             let run = Run(&of_dir);
             let number = of_dir.started.get() + 1;
             of_dir.started.set(number);
-            match covers {
-                Covers::Names => fs::sync_dir(data_dir).await?,
-                Covers::Disk => fs::sync_disk(data_dir).await?,
+            let synced = match covers {
+                Covers::Names => fs::sync_dir(data_dir).await,
+                Covers::Disk => fs::sync_disk(data_dir).await,
+            };
+            if synced.is_err() {
+                of_dir.failed.set(number);
             }
+            synced?;
             of_dir.done.set(number);
             drop(run);
         }
@@ -82,6 +94,34 @@ mod tests {
         for covers in [Covers::Names, Covers::Disk] {
             let ran = reactor::sim::World::new(1).run(move || shared(covers));
             assert!(ran.finished().is_some());
+        }
+    }
+
+    /// All who waited for a sync that fails are told, not only the one that made it.
+    #[test]
+    fn a_sync_that_fails_fails_for_all_who_share_it() {
+        for covers in [Covers::Names, Covers::Disk] {
+            let mut world = reactor::sim::World::new(1);
+            let made = world.run(|| async { fs::create_dir_all(Path::new("/data")).await });
+            assert!(made.finished().is_some_and(|made| made.is_ok()));
+            world.faults().disk.sync_eio_per_million = 1_000_000;
+            let ran = world.run(move || async move {
+                let syncs = Rc::new(GroupSyncs::default());
+                let tasks: Vec<_> = (0..10)
+                    .map(|_| {
+                        let syncs = syncs.clone();
+                        let later = async move { syncs.sync(Path::new("/data"), covers).await };
+                        reactor::spawn(later)
+                    })
+                    .collect();
+                let mut own = 0;
+                for task in tasks {
+                    let error = task.await.err().map(|error| error.raw_os_error().is_some());
+                    own += usize::from(error.unwrap_or_else(|| panic!("a sync succeeded")));
+                }
+                own
+            });
+            assert!(ran.finished().is_some_and(|own| own <= 2), "they shared it");
         }
     }
 

@@ -6,6 +6,8 @@
 //! a time, one that is slow, one whose host lets only so many bytes a second through. Below one
 //! operation the window becomes a pause after each. Never stops bulk data altogether.
 //!
+//! What a write waits for the core counts too: a shard that has too much to do carries less bulk data.
+//!
 //! Pure: the queue (`disk_queue.rs`) tells it what began and ended, and when.
 
 use std::time::Duration;
@@ -84,9 +86,9 @@ impl BulkWindow {
         self.is_tight = true;
     }
 
-    /// When the pause ends that kept everything waiting at `then`; `None` if none did.
-    pub(crate) fn resumes(&self, then: Instant) -> Option<Instant> {
-        (self.in_flight == 0 && self.resume > then).then_some(self.resume)
+    /// When the pause ends that keeps everything waiting; `None` if none does.
+    pub(crate) fn resumes(&self, now: Instant) -> Option<Instant> {
+        (self.in_flight == 0 && self.resume > now).then_some(self.resume)
     }
 
     pub(crate) fn begin(&mut self, cost: u64) {
@@ -99,7 +101,7 @@ impl BulkWindow {
         if cost > self.bytes {
             // Over operation and pause together the window is kept.
             let more = (cost - self.bytes) as f64 / self.bytes as f64;
-            self.resume = now + (now - began).mul_f64(more).min(PAUSE_MAX);
+            self.resume = self.resume.max(now + (now - began).mul_f64(more).min(PAUSE_MAX));
         }
     }
 

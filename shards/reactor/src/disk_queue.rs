@@ -109,8 +109,9 @@ struct DiskQueue {
     lanes: [Lane; CLASSES],
     /// Operations in all lanes that wait.
     waiting: usize,
-    /// When they were last kept waiting.
-    kept: Instant,
+    /// What waits at the front of a lane waits for this moment; kept until all fronts are looked at
+    /// again, also when it is past.
+    paused_until: Option<Instant>,
     /// Bytes in flight of all classes but Produce.
     shared_bytes: u64,
     bulk: BulkWindow,
@@ -229,12 +230,12 @@ impl DiskQueues {
                 queue.start(&ticket);
                 return Some(op);
             }
+            queue.note_pause(&ticket, now);
         }
         let lane = &mut queue.lanes[ticket.class.index()];
         lane.counts.delayed += 1;
         lane.waiting.push_back((token, op, ticket));
         queue.waiting += 1;
-        queue.kept = now;
         if ticket.kind == Kind::Bulk {
             queue.bulk.note_wait();
         }
@@ -267,7 +268,7 @@ impl DiskQueues {
     /// When operations that wait may start though nothing ends before; perhaps that is past already.
     pub(crate) fn resumes(&self) -> Option<Instant> {
         let waiting = self.queues.iter().filter(|queue| queue.waiting > 0);
-        waiting.filter_map(|queue| queue.bulk.resumes(queue.kept)).min()
+        waiting.filter_map(|queue| queue.paused_until).min()
     }
 
     /// An operation that waited and may start now.
@@ -320,8 +321,12 @@ impl DiskQueue {
         }
         let beside_producers = self.lanes[Class::Produce.index()].ops > 0
             || self.last_produced.is_some_and(|last| now - last < QUIET_AFTER);
-        if beside_producers && ticket.kind == Kind::Bulk && !self.bulk.admits(cost, now) {
-            return false;
+        if beside_producers && ticket.kind == Kind::Bulk {
+            let first = self.first_bulk().filter(|first| first.class != class);
+            let waits_too = first.is_some_and(|f| !self.bulk.admits(u64::from(f.cost), now));
+            if waits_too || !self.bulk.admits(cost, now) {
+                return false;
+            }
         }
         let lane = &self.lanes[class.index()];
         let limits = limits(class, beside_producers);
@@ -329,6 +334,24 @@ impl DiskQueue {
             || lane.ops < limits.ops
                 && lane.bytes + cost <= limits.bytes
                 && self.shared_bytes + cost <= TOGETHER[usize::from(beside_producers)]
+    }
+
+    /// What bulk data goes next of that which waits: nothing smaller may for ever slip past it.
+    fn first_bulk(&self) -> Option<&Ticket> {
+        let fronts = [Class::Backfill, Class::Background].into_iter().filter_map(|class| {
+            let lane = &self.lanes[class.index()];
+            let (_, _, ticket) = lane.waiting.front().filter(|(_, _, t)| t.kind == Kind::Bulk)?;
+            Some((lane.paid, ticket))
+        });
+        fronts.min_by_key(|(paid, _)| *paid).map(|(_, ticket)| ticket)
+    }
+
+    /// That an operation at the front of its lane was refused.
+    fn note_pause(&mut self, ticket: &Ticket, now: Instant) {
+        if ticket.kind == Kind::Bulk {
+            let earlier = self.paused_until;
+            self.paused_until = earlier.into_iter().chain(self.bulk.resumes(now)).min();
+        }
     }
 
     fn start(&mut self, ticket: &Ticket) {
@@ -355,7 +378,8 @@ impl DiskQueue {
         };
         let chosen = Class::ALL.into_iter().filter(can).min_by_key(|c| self.lanes[c.index()].paid);
         let Some(class) = chosen else {
-            self.kept = now;
+            // Everything at the front was refused now.
+            self.paused_until = self.first_bulk().and_then(|_| self.bulk.resumes(now));
             return None;
         };
         let (token, op, ticket) = self.lanes[class.index()].waiting.pop_front()?;
@@ -397,9 +421,42 @@ mod tests {
         let resumes = queues.resumes().unwrap();
         assert!(resumes > at(10));
         assert!(queues.is_paused());
-        // Time goes on without a look at the queue; the answer stays.
+        // Time goes on without a look at what waits; the answer stays, whatever comes meanwhile.
+        let later = resumes + Duration::from_micros(1);
+        assert!(queues.admit(bulk, Token::new(3), op(), later).is_none());
         assert_eq!(queues.resumes(), Some(resumes));
-        assert!(queues.next(resumes).is_some());
-        assert!(!queues.is_paused());
+        assert!(queues.next(later).is_some());
+        assert!(queues.next(later).is_none());
+        assert!(!queues.is_paused(), "they wait for the one that runs");
+    }
+
+    #[test]
+    fn a_large_operation_is_not_passed_by_small_ones_for_ever() {
+        let mut queues = DiskQueues::default();
+        let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap() };
+        let write = ticket(Class::Produce, Kind::SmallWrite { synced: false }, at(0));
+        assert!(queues.admit(write, Token::new(0), op(), at(0)).is_some());
+        let small = Ticket { cost: 128 << 10, ..ticket(Class::Backfill, Kind::Bulk, at(0)) };
+        let mut running: VecDeque<Ticket> = VecDeque::new();
+        for token in 1..10 {
+            let admitted = queues.admit(small, Token::new(token), op(), at(0)).is_some();
+            running.extend(admitted.then_some(small));
+        }
+        let large = Ticket { cost: 1 << 20, ..ticket(Class::Background, Kind::Bulk, at(0)) };
+        assert!(queues.admit(large, Token::new(10), op(), at(0)).is_none());
+        for round in 1..1000 {
+            let now = at(round);
+            queues.release(running.pop_front().unwrap(), now);
+            // A reader comes back at once with its next piece.
+            let token = Token::new(10 + round as usize);
+            running.extend(queues.admit(small, token, op(), now).map(|_| small));
+            while let Some((_, _, ticket)) = queues.next(now) {
+                if ticket.class == Class::Background {
+                    return;
+                }
+                running.push_back(ticket);
+            }
+        }
+        panic!("the large one never went");
     }
 }
