@@ -10,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use reactor::{Durability, File, OpenOptions, WriteBuf};
+use reactor::{ALIGN, AlignedBuf, Durability, File, OpenOptions, WriteBuf};
 use smallvec::smallvec;
 use wire::records::BatchHeader;
 
@@ -185,15 +185,65 @@ fn hold(core: &Rc<Core>, base: i64, indexes: &Rc<Indexes>) {
     core.shared.note_warm(core.me.clone(), base, indexes.memory_bytes(), false);
 }
 
-/// The largest timestamp of a segment, from memory or its time index.
+/// Entries at the end of a time index that are read to learn the last one.
+const LAST_ENTRIES: usize = 340;
+
+/// The largest timestamp of a segment, from memory or the end of its time index: a look-up by time asks
+/// every segment, and the whole indexes of a large log are gigabytes.
 pub(crate) async fn newest(core: &Rc<Core>, base: i64) -> Result<Option<Newest>, LogError> {
     if let Some(segment) = core.state.borrow().segment(base)
         && segment.newest.is_some()
     {
         return Ok(segment.newest);
     }
-    load(core, base).await?;
+    if last_entry(core, base).await?.is_none() {
+        load(core, base).await?;
+    }
     Ok(core.state.borrow().segment(base).and_then(|s| s.newest))
+}
+
+/// Reads the last entry of a sealed segment's time index, and remembers it. `None`: nothing there looks
+/// like one, and the indexes have to be read as a whole.
+async fn last_entry(core: &Rc<Core>, base: i64) -> Result<Option<Newest>, LogError> {
+    let _alone = core.swapping.acquire(1).await;
+    let span = {
+        let state = core.state.borrow();
+        let Some(segment) = state.segment(base) else {
+            return Err(LogError::Trimmed { offset: base, start: state.log_start });
+        };
+        if !segment.sealed || !segment.is_wholly_indexed() {
+            return Ok(None);
+        }
+        u32::try_from(segment.next_offset.saturating_sub(base)).unwrap_or(u32::MAX)
+    };
+    let path = file_path(&core.dir(), FileKind::TimeIndex, base);
+    let bytes = match last_bytes(&path).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|error| core.storage_error("reading an index", error))?,
+    };
+    let last = TimeIndex::decode(&bytes, span).ok().and_then(|times| times.last());
+    let Some(entry) = last else { return Ok(None) };
+    let newest = Newest { timestamp: entry.timestamp, offset: base + i64::from(entry.offset) };
+    if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+        segment.newest = Some(newest);
+    }
+    Ok(Some(newest))
+}
+
+/// The last entries of a time index, or less than one entry if it is no such file.
+async fn last_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path, OpenOptions::for_reading()).await?;
+    let size = file.size().await?;
+    let most = (LAST_ENTRIES * time_index::ENTRY_BYTES) as u64;
+    let whole = size.is_multiple_of(time_index::ENTRY_BYTES as u64);
+    let (read, mut bytes) = match whole {
+        true => file.read_at(AlignedBuf::with_capacity(ALIGN), size.saturating_sub(most)).await,
+        false => (Ok(0), AlignedBuf::with_capacity(ALIGN)),
+    };
+    let read = read?;
+    file.close().await?;
+    bytes.set_len(read);
+    Ok(bytes.to_vec())
 }
 
 fn newest_of(segment: &Segment, indexes: &Indexes) -> Option<Newest> {
