@@ -418,10 +418,10 @@ pub struct ConsumeArgs {
 
 const IMPORT_EXAMPLES: &str = "Examples:\n  \
     corelane import --data-dir /data /kafka/orders-0 /kafka/orders-1\n  \
-    corelane import --data-dir /data --move --config cleanup.policy=compact /kafka/users-0\n  \
+    corelane import --data-dir /data --move --set cleanup.policy=compact /kafka/users-0\n  \
     corelane import --data-dir /data\n\n\
     Every partition of a topic is named, 0 first. Topic id, offsets, timestamps, epochs and aborted\n\
-    transactions stay as they are; the settings of the topics are those of --config, since the\n\
+    transactions stay as they are; the settings of the topics are those of --set, since the\n\
     folders do not hold them. Everything is checked before anything is changed; an import that was\n\
     cut off is taken back, or finished, by the next one, also by one without folders.";
 
@@ -435,7 +435,7 @@ pub struct ImportArgs {
     pub folders: Vec<PathBuf>,
     /// A setting of the new topics; repeat it for several
     #[arg(long, value_name = "KEY=VALUE")]
-    pub config: Vec<String>,
+    pub set: Vec<String>,
     /// Leave the folders where they are, and copy them (the default)
     #[arg(long, conflicts_with = "move_")]
     pub copy: bool,

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use broker::{BrokerError, DataDirStart, MESH_CAPACITY, ShardStart};
+use log::LogError;
 use reactor::ShardSpec;
 
 use crate::config::{Resolved, Settings};
@@ -192,6 +193,9 @@ fn reason(shard: usize, error: &BrokerError) -> Error {
         ),
         BrokerError::DataDirs(reason) => Error::data_dir(reason, ""),
         BrokerError::FoundTwice { .. } => Error::data_dir(error.to_string(), ""),
+        BrokerError::Log(damage @ LogError::Corrupt { .. }) => {
+            Error::data_dir(damage.to_string(), "put its folder back from a copy")
+        }
         other => Error::internal(format!("shard {shard} has ended: {other}")),
     }
 }

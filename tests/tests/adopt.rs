@@ -188,7 +188,7 @@ fn adopted(folders: &[PathBuf], how: &str, expected: &str) {
     let options = BrokerOptions { shards: 2, ..BrokerOptions::new(Target::Corelane) };
     let mut broker = Broker::start_new(options).expect("Corelane starts");
     let data = broker.data_dir();
-    let mut arguments = vec!["import", "--data-dir", text(&data), "--config", "retention.ms=-1"];
+    let mut arguments = vec!["import", "--data-dir", text(&data), "--set", "retention.ms=-1"];
     arguments.extend(how.split_whitespace());
     arguments.extend(folders.iter().map(|folder| text(folder)));
     run(&arguments).refused(4, &["in use by another process"]);

@@ -44,6 +44,7 @@ fn folder(at: &Path) -> PathBuf {
     write("leader-epoch-checkpoint", b"0\n2\n0 0\n3 5\n");
     write("partition.metadata", b"version: 0\ntopic_id: 8V3tlLmzQ1mWjXyv6Wqz4w\n");
     write("recovery-point-offset-checkpoint", b"0\n1\norders 0 10\n");
+    write("log-start-offset-checkpoint", b"0\n2\norders 0 0\ncrc32c 0 2426013393\n");
     dir
 }
 

@@ -171,6 +171,26 @@ fn a_damaged_or_foreign_directory_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_damaged_metadata_log_is_refused_and_left_alone() {
+    let folder = temporary_folder("process-").expect("a folder");
+    let data = folder.path().join("data");
+    let listen = format!("127.0.0.1:{}", free_port());
+    let arguments = ["--data-dir", text(&data), "--listen", &listen, "--shards", "1"];
+    let (mut child, _) = start_by_hand(&arguments);
+    child.signal(Signal::TERM);
+    assert_eq!(child.exit_code(), Some(0));
+    let log = data.join("__cluster_metadata-0/00000000000000000000.log");
+    let mut bytes = std::fs::read(&log).expect("read");
+    // In the records of its first batch, which a clean shutdown has synced.
+    bytes[70] ^= 1;
+    std::fs::write(&log, &bytes).expect("written");
+    // The log says it too; here only the last word counts.
+    let quiet = [&["serve", "--log", "off"], &arguments[..]].concat();
+    corelane(&quiet, b"").refused(4, &["__cluster_metadata-0", "from a copy"]);
+    assert_eq!(std::fs::read(&log).expect("read"), bytes, "the file was changed");
+}
+
+#[test]
 fn data_directories_may_be_named_in_any_order_and_none_left_out() {
     let folder = temporary_folder("process-").expect("a folder");
     let [a, b, c] = ["a", "b", "c"].map(|name| folder.path().join(name));

@@ -71,15 +71,21 @@ impl Backfill<'_> {
             let records = reading.fetch(MAX_WAIT_MS)?;
             progress.add(records, records * self.record_bytes);
             bytes += records * self.record_bytes;
-            self.pause(started, bytes);
+            self.pause(started, bytes, progress);
         }
         Ok(())
     }
 
-    fn pause(&self, started: Instant, bytes: u64) {
-        if let Some(rate) = self.bytes_per_second {
-            let due = Duration::from_secs_f64(bytes as f64 / rate);
-            thread::sleep(due.saturating_sub(started.elapsed()).min(PAUSE_MAX));
+    /// Until the bytes that were read are due, or the load ends.
+    fn pause(&self, started: Instant, bytes: u64, progress: &Progress) {
+        let Some(rate) = self.bytes_per_second else { return };
+        let due = Duration::from_secs_f64(bytes as f64 / rate);
+        while !progress.stopped() {
+            let left = due.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            thread::sleep(left.min(PAUSE_MAX));
         }
     }
 

@@ -10,13 +10,6 @@ use std::time::Duration;
 
 use reactor::sim::{Crash, Outcome, World, with_faults};
 use support::{BASE_PORT, Client, Shards, batch, start_on, values};
-use wire::ApiKey;
-use wire::messages::alter_partition_reassignments_request::{
-    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
-};
-use wire::messages::alter_partition_reassignments_response::AlterPartitionReassignmentsResponse;
-
-crate::response!(Reassigned, AlterPartitionReassignmentsResponse, borrows);
 
 const DIRS: [&str; 2] = ["/disk1", "/disk2"];
 const TOPIC: &str = "t";
@@ -242,27 +235,12 @@ fn a_new_partition_that_changes_cores_at_once_is_made() {
             let partitions = LAST + 1;
             assert_eq!(clients[0].create_topic(TOPIC, partitions, &[]).await.unwrap(), 0);
             for node in [1000, 1001, 1000] {
-                reassign(&mut clients[0], LAST, node).await;
+                let done = clients[0].reassign(TOPIC, LAST, Some(vec![node])).await;
+                assert_eq!(done.unwrap(), 0);
             }
             with_faults(|faults| faults.disk.slow.clear());
             assert_eq!(produce_to(&mut clients, LAST, b"v").await, (0, 0));
         });
         assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
     }
-}
-
-async fn reassign(client: &mut Client, partition: i32, node: i32) {
-    let partition =
-        ReassignablePartition { partition_index: partition, replicas: Some(vec![node].into()) };
-    let topic = ReassignableTopic { name: TOPIC.into(), partitions: vec![partition].into() };
-    let request = AlterPartitionReassignmentsRequest {
-        timeout_ms: 30_000,
-        allow_replication_factor_change: false,
-        topics: vec![topic].into(),
-    };
-    let answer: AlterPartitionReassignmentsResponse<'static> = client
-        .call::<_, Reassigned>(ApiKey::AlterPartitionReassignments, 1, &request)
-        .await
-        .unwrap();
-    assert_eq!(answer.responses.first().unwrap().partitions.first().unwrap().error_code, 0);
 }

@@ -13,10 +13,6 @@ use std::time::Duration;
 use reactor::sim::{Crash, Outcome, World, with_faults};
 use support::{BASE_PORT, Client, batch, directory_id, start_on, values};
 use wire::ApiKey;
-use wire::messages::alter_partition_reassignments_request::{
-    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
-};
-use wire::messages::alter_partition_reassignments_response::AlterPartitionReassignmentsResponse;
 use wire::messages::alter_replica_log_dirs_request::{
     AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest,
 };
@@ -33,7 +29,6 @@ const SEEDS: u64 = 16;
 
 crate::response!(Altered, AlterReplicaLogDirsResponse, borrows);
 crate::response!(Described, DescribeLogDirsResponse, borrows);
-crate::response!(Reassigned, AlterPartitionReassignmentsResponse, borrows);
 
 type Acknowledged = Rc<RefCell<Vec<(i64, Vec<u8>)>>>;
 
@@ -312,20 +307,7 @@ fn a_move_into_an_occupied_place_is_given_up() {
 }
 
 async fn reassign(client: &mut Client, replicas: Option<Vec<i32>>) -> i16 {
-    let partition =
-        ReassignablePartition { partition_index: 0, replicas: replicas.map(Into::into) };
-    let topic = ReassignableTopic { name: TOPIC.into(), partitions: vec![partition].into() };
-    let request = AlterPartitionReassignmentsRequest {
-        timeout_ms: 30_000,
-        allow_replication_factor_change: false,
-        topics: vec![topic].into(),
-    };
-    let answer: AlterPartitionReassignmentsResponse<'static> = client
-        .call::<_, Reassigned>(ApiKey::AlterPartitionReassignments, 1, &request)
-        .await
-        .unwrap();
-    let topic = answer.responses.first().unwrap();
-    topic.partitions.first().unwrap().error_code
+    client.reassign(TOPIC, 0, replicas).await.unwrap()
 }
 
 async fn from_core_to_core() {

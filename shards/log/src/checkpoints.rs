@@ -163,8 +163,8 @@ pub async fn write_own_log_start(dir: &Path, offset: i64) -> std::io::Result<()>
     fs::write_atomic(&dir.join(LOG_START_OFFSETS), encode_own_offset(dir, offset)).await
 }
 
-/// Stands for the topic in the line that has the checksum.
-const OWN_CHECKSUM: &str = "crc32c";
+/// Stands for the topic in the line that has the checksum, in the file of a partition's own folder.
+pub const OWN_CHECKSUM: &str = "crc32c";
 
 fn own_checksum(topic: &str, partition: i32, offset: i64) -> i64 {
     crc32c::crc32c(format!("{topic} {partition} {offset}").as_bytes()).into()

@@ -186,7 +186,7 @@ fn hold(core: &Rc<Core>, base: i64, indexes: &Rc<Indexes>) {
 }
 
 /// Entries at the end of a time index that are read to learn the last one.
-const LAST_ENTRIES: usize = 340;
+const LAST_ENTRIES: usize = ALIGN / time_index::ENTRY_BYTES;
 
 /// The largest timestamp of a segment, from memory or the end of its time index: a look-up by time asks
 /// every segment, and the whole indexes of a large log are gigabytes.

@@ -2,9 +2,10 @@
 //!
 //! Owns: one number of bytes for one shard and one disk, moved by how long the producers' own small
 //! writes take: those that take much longer than the quickest of late narrow it, the others let it
-//! grow by a little while bulk data waits for it. So a disk's own queue stays short whatever the disk is: one that carries much at
-//! a time, one that is slow, one whose host lets only so many bytes a second through. Below one
-//! operation the window becomes a pause after each. Never stops bulk data altogether.
+//! grow by a little while bulk data waits for it. So a disk's own queue stays short whatever the
+//! disk is: one that carries much at a time, one that is slow, one whose host lets only so many bytes
+//! a second through. Below one operation the window becomes a pause after each. Never stops bulk data
+//! altogether.
 //!
 //! What a write waits for the core counts too: a shard that has too much to do carries less bulk data.
 //!

@@ -33,109 +33,31 @@ const RESUBMIT_AT_ONCE: u32 = 8;
 const RESUBMIT_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) enum Op {
-    Open {
-        path: OpPath,
-        options: OpenOptions,
-    },
-    OpenDir {
-        path: OpPath,
-    },
-    Close {
-        handle: Raw,
-    },
-    Read {
-        file: Handle,
-        buf: AlignedBuf,
-        filled: usize,
-        offset: u64,
-    },
-    Write {
-        file: Handle,
-        bufs: SmallVec<[WriteBuf; 2]>,
-        done: usize,
-        offset: u64,
-        sync: bool,
-    },
-    Sync {
-        file: Handle,
-        data_only: bool,
-    },
-    SetLen {
-        file: Handle,
-        len: u64,
-    },
-    Allocate {
-        file: Handle,
-        offset: u64,
-        len: u64,
-        mode: Allocate,
-    },
-    StatFile {
-        file: Handle,
-        out: Option<Metadata>,
-    },
-    StatPath {
-        path: OpPath,
-        out: Option<Metadata>,
-    },
-    Rename {
-        from: OpPath,
-        to: OpPath,
-    },
-    Remove {
-        path: OpPath,
-        directory: bool,
-    },
-    MakeDir {
-        path: OpPath,
-    },
-    ReadDir {
-        path: OpPath,
-        out: Vec<DirEntry>,
-    },
-    Space {
-        path: OpPath,
-        out: Option<Space>,
-    },
-    /// Everything in the file system that holds this directory.
-    SyncDisk {
-        path: OpPath,
-    },
-    Lock {
-        path: OpPath,
-    },
-    Resolve {
-        host: String,
-        port: u16,
-        out: Vec<SocketAddr>,
-    },
-    Accept {
-        listener: Handle,
-        peer: Option<SocketAddr>,
-    },
-    Connect {
-        socket: Handle,
-        addr: SocketAddr,
-    },
-    Receive {
-        socket: Handle,
-        buf: BytesMut,
-    },
-    Send {
-        socket: Handle,
-        bufs: Vec<Bytes>,
-        done: usize,
-    },
-    Readable {
-        socket: Handle,
-    },
-    Input {
-        buf: BytesMut,
-    },
-    Output {
-        buf: Bytes,
-        done: usize,
-    },
+    Open { path: OpPath, options: OpenOptions },
+    OpenDir { path: OpPath },
+    Close { handle: Raw },
+    Read { file: Handle, buf: AlignedBuf, filled: usize, offset: u64 },
+    Write { file: Handle, bufs: SmallVec<[WriteBuf; 2]>, done: usize, offset: u64, sync: bool },
+    Sync { file: Handle, data_only: bool },
+    SetLen { file: Handle, len: u64 },
+    Allocate { file: Handle, offset: u64, len: u64, mode: Allocate },
+    StatFile { file: Handle, out: Option<Metadata> },
+    StatPath { path: OpPath, out: Option<Metadata> },
+    Rename { from: OpPath, to: OpPath },
+    Remove { path: OpPath, directory: bool },
+    MakeDir { path: OpPath },
+    ReadDir { path: OpPath, out: Vec<DirEntry> },
+    Space { path: OpPath, out: Option<Space> },
+    SyncDisk { path: OpPath },
+    Lock { path: OpPath },
+    Resolve { host: String, port: u16, out: Vec<SocketAddr> },
+    Accept { listener: Handle, peer: Option<SocketAddr> },
+    Connect { socket: Handle, addr: SocketAddr },
+    Receive { socket: Handle, buf: BytesMut },
+    Send { socket: Handle, bufs: Vec<Bytes>, done: usize },
+    Readable { socket: Handle },
+    Input { buf: BytesMut },
+    Output { buf: Bytes, done: usize },
     Termination,
 }
 

@@ -146,10 +146,12 @@ impl From<Error> for Failed {
 }
 
 pub fn unreadable(path: &Path, error: &io::Error) -> Error {
-    Error::machine(
-        format!("cannot read {}: {}", path.display(), plain(error)),
-        "name a file, a partition's folder or a data directory that this user may read",
-    )
+    let what = format!("cannot read {}: {}", path.display(), plain(error));
+    let remedy = "name a file, a partition's folder or a data directory that this user may read";
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::config(what, remedy),
+        _ => Error::machine(what, remedy),
+    }
 }
 
 /// The data directory of a path, if a process holds its lock.

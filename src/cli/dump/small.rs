@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use log::checkpoints::{
-    self, LEADER_EPOCHS, PARTITION_METADATA, decode_epochs, decode_offsets,
+    self, LEADER_EPOCHS, OWN_CHECKSUM, PARTITION_METADATA, decode_epochs, decode_offsets,
     decode_partition_metadata,
 };
 use log::inspect::{Entries, OWN_CHECKPOINT, describe_checkpoint, offset_entry, time_entry};
@@ -136,11 +136,23 @@ pub(super) async fn text_file(path: &Path, name: &str, output: &mut Output) -> R
         },
         name if is_offset_checkpoint(name) => match decode_offsets(&bytes) {
             Ok(entries) => {
+                // The second line of a partition's own file is no topic.
+                let is_own = matches!(entries.as_slice(), [_, sum] if sum.topic == OWN_CHECKSUM);
                 for entry in entries {
-                    let mut line = Line::new("checkpoint");
-                    line.text("topic", entry.topic)
-                        .number("partition", entry.partition)
-                        .number("offset", entry.offset);
+                    let line = match is_own && entry.topic == OWN_CHECKSUM {
+                        true => {
+                            let mut line = Line::new("checksum");
+                            line.number(OWN_CHECKSUM, entry.offset);
+                            line
+                        }
+                        false => {
+                            let mut line = Line::new("checkpoint");
+                            line.text("topic", entry.topic)
+                                .number("partition", entry.partition)
+                                .number("offset", entry.offset);
+                            line
+                        }
+                    };
                     output.line(&line).await?;
                 }
             }

@@ -34,7 +34,7 @@ pub async fn run(args: ImportArgs) -> Result<()> {
 
 /// All of it; what is to be said in the end.
 async fn run_quietly(args: &ImportArgs) -> Result<String> {
-    let configs = settings(&args.config)?;
+    let configs = settings(&args.set)?;
     let data_dirs = absolute(&args.data_dir)?;
     let folders = absolute(&args.folders)?;
     let dirs = DataDirs::open(&data_dirs, None).await?;
@@ -257,7 +257,7 @@ mod tests {
         ImportArgs {
             data_dir: DATA.iter().map(PathBuf::from).collect(),
             folders: folders.iter().map(PathBuf::from).collect(),
-            config: Vec::new(),
+            set: Vec::new(),
             copy: false,
             move_: moving,
         }

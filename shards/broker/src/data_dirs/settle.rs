@@ -17,8 +17,9 @@
 //! | usable | nowhere, but it was there, or a directory has failed | offline, never begun empty |
 //!
 //! That a partition was there is known from a copy that could not take its place, from the
-//! checkpoints that a clean shutdown leaves, and from the mark that is made then (`lost.rs`). While the broker runs only a new partition begins empty
-//! (`LocalPartitions::note_unmade`).
+//! checkpoints that a clean shutdown leaves, and from the mark that is made then (`lost.rs`). After a
+//! crash, or when the folder went while the broker ran, nothing else tells: it begins empty. While the
+//! broker runs only a new partition begins empty (`LocalPartitions::note_unmade`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

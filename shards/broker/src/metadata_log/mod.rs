@@ -98,7 +98,7 @@ impl MetadataLog {
                 "the records from offset {next} on are missing, the log holds {start} to {end}; \
                  put its folder back from a copy"
             );
-            return Err(BrokerError::MetadataLog(reason));
+            return Err(BrokerError::DataDirs(format!("metadata log: {reason}")));
         }
         while next < end {
             let read = read_records(&log, next, end).await?;
@@ -362,5 +362,5 @@ async fn read_records(log: &Log, from: i64, end: i64) -> Result<ReadRecords, Bro
 }
 
 fn corrupt(reason: impl std::fmt::Display) -> BrokerError {
-    BrokerError::MetadataLog(format!("unreadable record: {reason}"))
+    BrokerError::DataDirs(format!("metadata log: unreadable record: {reason}"))
 }

@@ -12,6 +12,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use meta::config::{BrokerConfig, StaticConfig};
 use reactor::sync::{OneshotReceiver, oneshot};
 use reactor::{Task, TcpStream};
+use wire::messages::alter_partition_reassignments_request::{
+    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
+};
+use wire::messages::alter_partition_reassignments_response::AlterPartitionReassignmentsResponse;
 use wire::messages::create_topics_request::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
@@ -259,19 +263,7 @@ impl Client {
         partition: i32,
         batch: &[u8],
     ) -> Result<(i16, i64), Gone> {
-        let data =
-            PartitionProduceData { index: partition, records: Some(Records::Borrowed(batch)) };
-        let topic = TopicProduceData {
-            name: topic.into(),
-            partition_data: vec![data].into(),
-            ..Default::default()
-        };
-        let request = ProduceRequest {
-            acks: -1,
-            timeout_ms: 30_000,
-            topic_data: vec![topic].into(),
-            ..Default::default()
-        };
+        let request = ProduceRequest { acks: -1, ..to_produce(topic, partition, batch) };
         let response: ProduceResponse<'static> =
             self.call::<_, Produce>(ApiKey::Produce, 9, &request).await?;
         let topic = response.responses.first().ok_or(Gone("no topic".to_owned()))?;
@@ -286,19 +278,32 @@ impl Client {
         partition: i32,
         batch: &[u8],
     ) -> Result<(), Gone> {
-        let data =
-            PartitionProduceData { index: partition, records: Some(Records::Borrowed(batch)) };
-        let topic = TopicProduceData {
-            name: topic.into(),
-            partition_data: vec![data].into(),
-            ..Default::default()
+        self.send(ApiKey::Produce, 9, &to_produce(topic, partition, batch)).await
+    }
+
+    /// Asks for other replicas of a partition, or with `None` that this be given up; returns the error
+    /// code of the partition.
+    pub async fn reassign(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        replicas: Option<Vec<i32>>,
+    ) -> Result<i16, Gone> {
+        let partition = ReassignablePartition {
+            partition_index: partition,
+            replicas: replicas.map(Into::into),
         };
-        let request = ProduceRequest {
+        let topic = ReassignableTopic { name: topic.into(), partitions: vec![partition].into() };
+        let request = AlterPartitionReassignmentsRequest {
             timeout_ms: 30_000,
-            topic_data: vec![topic].into(),
-            ..Default::default()
+            allow_replication_factor_change: false,
+            topics: vec![topic].into(),
         };
-        self.send(ApiKey::Produce, 9, &request).await
+        let response: AlterPartitionReassignmentsResponse<'static> =
+            self.call::<_, Reassigned>(ApiKey::AlterPartitionReassignments, 1, &request).await?;
+        let topic = response.responses.first().ok_or(Gone("no topic".to_owned()))?;
+        let partition = topic.partitions.first().ok_or(Gone("no partition".to_owned()))?;
+        Ok(partition.error_code)
     }
 
     /// Fetches once from one partition; returns error code, high watermark and record bytes.
@@ -378,6 +383,17 @@ response!(CreateTopics, CreateTopicsResponse, borrows);
 response!(DeleteTopics, DeleteTopicsResponse, borrows);
 response!(Produce, ProduceResponse, borrows);
 response!(Fetch, FetchResponse, borrows);
+response!(Reassigned, AlterPartitionReassignmentsResponse, borrows);
+
+fn to_produce<'a>(topic: &'a str, partition: i32, batch: &'a [u8]) -> ProduceRequest<'a> {
+    let data = PartitionProduceData { index: partition, records: Some(Records::Borrowed(batch)) };
+    let topic = TopicProduceData {
+        name: topic.into(),
+        partition_data: vec![data].into(),
+        ..Default::default()
+    };
+    ProduceRequest { timeout_ms: 30_000, topic_data: vec![topic].into(), ..Default::default() }
+}
 
 /// A batch of records with these values, and keys that are their index.
 pub fn batch(values: &[&[u8]], now_ms: i64) -> Vec<u8> {
