@@ -18,7 +18,8 @@ pub enum Exit {
     Usage = 2,
     /// The machine does not offer what the broker needs: ring, port, limit, directory.
     Machine = 3,
-    /// A data directory is locked, damaged, or belongs to another broker or cluster.
+    /// A data directory is locked, damaged, or belongs to another broker or cluster, or not all of it could
+    /// be closed.
     DataDir = 4,
     /// No broker could be reached, or none answered in time.
     Unreachable = 5,
@@ -35,7 +36,8 @@ impl Exit {
         1    the cluster refused, or part of the work failed\n  \
         2    wrong arguments or configuration\n  \
         3    the machine lacks something: io_uring, a port, a limit, a usable directory\n  \
-        4    a data directory is locked, damaged or belongs to another broker\n  \
+        4    a data directory is locked, damaged or belongs to another broker,\n  \
+             or not all of it could be closed\n  \
         5    no broker could be reached in time\n  \
         70   a fault of the program itself: a shard ended\n  \
         130  stopped at once by a second signal";

@@ -196,6 +196,10 @@ fn reason(shard: usize, error: &BrokerError) -> Error {
         BrokerError::Log(damage @ LogError::Corrupt { .. }) => {
             Error::data_dir(damage.to_string(), "put its folder back from a copy")
         }
+        BrokerError::NotClosed(_) => Error::data_dir(
+            error.to_string(),
+            "the lines above say why; the next start recovers what was acknowledged",
+        ),
         other => Error::internal(format!("shard {shard} has ended: {other}")),
     }
 }

@@ -19,7 +19,7 @@ use wire::Uuid;
 use crate::controller::{CONTROLLER_QUEUE, Controller, Progress};
 use crate::data_dirs::{DirState, health, settle};
 use crate::disk::{self, Checkpoints};
-use crate::mesh::{Boot, CheckpointEntry, ShardMessage};
+use crate::mesh::{Boot, Closed, ShardMessage};
 use crate::metadata_log::MetadataLog;
 use crate::pump::{self, Ends, Stopped};
 use crate::shard::{CONTROLLER_SHARD, Shard};
@@ -73,8 +73,8 @@ async fn run_other(start: ShardStart, listener: TcpListener) -> Result<(), Broke
     if let Either::Left(ended) = race(&mut pump, shard.stop_asked()).await {
         return ended;
     }
-    let (entries, clean) = stop(&shard, accepting).await;
-    send_first(&shard, ShardMessage::Stopped { entries, clean }).await
+    let (entries, closed) = stop(&shard, accepting).await;
+    send_first(&shard, ShardMessage::Stopped { entries, closed }).await
 }
 
 /// Each data directory's names wait in the queue of their own disk. Nobody waits for that: a disk may
@@ -267,7 +267,7 @@ async fn tell_others(shard: &Shard, message: impl Fn() -> ShardMessage) -> Resul
 }
 
 /// Stops serving: no new connections, requests at hand get a moment, then every log is closed.
-async fn stop(shard: &Rc<Shard>, accepting: Task<()>) -> (Vec<CheckpointEntry>, bool) {
+async fn stop(shard: &Rc<Shard>, accepting: Task<()>) -> Stopped {
     shard.ask_to_stop();
     drop(accepting);
     let give_up = reactor::now() + STOP_GRACE;
@@ -286,12 +286,13 @@ async fn stop_all(
     checkpoints: Rc<Checkpoints>,
 ) -> Result<(), BrokerError> {
     tell_others(shard, || ShardMessage::Stop).await?;
-    let (entries, mut clean) = stop(shard, accepting).await;
+    let (entries, Closed { mut clean, mut failed }) = stop(shard, accepting).await;
     checkpoints.note(shard.id(), entries);
     for number in 1..shard.mesh.shards() {
-        let Some((entries, others_clean)) = stopped.recv().await else { break };
+        let Some((entries, closed)) = stopped.recv().await else { break };
         checkpoints.note(number, entries);
-        clean &= others_clean;
+        clean &= closed.clean;
+        failed += closed.failed;
     }
     // A change that was under way waits for them no longer; what it changed is in the log.
     progress.end();
@@ -301,6 +302,9 @@ async fn stop_all(
     clean &= controlling.await?.close().await?;
     if clean {
         disk::mark_clean(&shard.dirs).await;
+    }
+    if failed > 0 {
+        return Err(BrokerError::NotClosed(failed));
     }
     Ok(())
 }

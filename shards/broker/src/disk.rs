@@ -16,7 +16,7 @@ use reactor::{Class, fs, timeout};
 use tracing::warn;
 
 use crate::BrokerError;
-use crate::data_dirs::lost::{self, Lost};
+use crate::data_dirs::made::{self, Made};
 use crate::data_dirs::{DataDirs, DirState};
 use crate::mesh::{CheckpointEntry, FoundLog};
 use crate::metadata_log;
@@ -45,8 +45,8 @@ pub(crate) struct DirSurvey {
     pub written: BTreeSet<String>,
     /// Copies that were being made by a move: the partition's directory name, and their own.
     pub futures: Vec<(String, String)>,
-    /// Partitions whose folder was looked for in vain before.
-    pub lost: Lost,
+    /// Partitions that have had a folder here.
+    pub made: Made,
     /// Folders that were set aside because they belonged to no topic.
     pub strays: Vec<String>,
 }
@@ -102,13 +102,16 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
         logs: Vec::new(),
         written: written.collect(),
         futures: Vec::new(),
-        lost: Lost::new(),
+        made: Made::default(),
         strays: Vec::new(),
     };
     let mut deleted = Vec::new();
+    let mut made_files = Vec::new();
     for entry in fs::read_dir(data_dir).await? {
         if !entry.is_dir || entry.name == metadata_log::DIR_NAME {
-            survey.lost.extend(lost::parse(&entry.name));
+            if !entry.is_dir && made::is_file(&entry.name) {
+                made_files.push(entry.name);
+            }
             continue;
         }
         if log::is_deleted_dir_name(&entry.name) {
@@ -130,10 +133,12 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
             recovery_point: recovery_points.get(&key).copied().unwrap_or(0),
             log_start_offset: log_starts.get(&key).copied().unwrap_or(0),
             cleaner_point: cleaner_points.get(&key).copied(),
+            is_noted: false,
         };
         survey.logs.push((entry.name, log));
         reactor::yield_if_due().await;
     }
+    survey.made = Made::read(data_dir, made_files).await?;
     remove_later(deleted);
     Ok(survey)
 }

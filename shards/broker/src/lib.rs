@@ -99,6 +99,8 @@ pub enum BrokerError {
     Read(#[from] log::ReadError),
     #[error("cannot listen for SIGTERM and SIGINT: {0}")]
     Signals(std::io::Error),
+    #[error("{0} partitions could not be closed")]
+    NotClosed(usize),
     #[error("another shard of this process has ended")]
     MeshClosed,
 }

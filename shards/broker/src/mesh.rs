@@ -60,8 +60,17 @@ pub enum ShardMessage {
     Stop,
     Stopped {
         entries: Vec<CheckpointEntry>,
-        clean: bool,
+        closed: Closed,
     },
+}
+
+/// How the logs of a shard were closed.
+#[derive(Clone, Copy, Debug)]
+pub struct Closed {
+    /// The next start has nothing to recover.
+    pub clean: bool,
+    /// Partitions that could not be closed.
+    pub failed: usize,
 }
 
 /// What every shard needs to know before it opens its partitions.
@@ -85,6 +94,8 @@ pub struct FoundLog {
     pub log_start_offset: i64,
     /// Where compaction stood, if it ever ran.
     pub cleaner_point: Option<i64>,
+    /// The data directory has it written down that this partition was there.
+    pub is_noted: bool,
 }
 
 impl FoundLog {
@@ -95,6 +106,7 @@ impl FoundLog {
         recovery_point: 0,
         log_start_offset: 0,
         cleaner_point: None,
+        is_noted: false,
     };
 }
 

@@ -18,8 +18,8 @@ use reactor::{Class, Either, race};
 use tracing::{debug, error, info, warn};
 use wire::Uuid;
 
-use crate::data_dirs::{lost, settle};
-use crate::mesh::{CheckpointEntry, FoundLog};
+use crate::data_dirs::settle;
+use crate::mesh::{CheckpointEntry, Closed, FoundLog};
 use crate::opening::{OPENING_MAX, Opening, Queue};
 use crate::partition::Partition;
 use crate::recovery::Recovery;
@@ -489,9 +489,8 @@ impl LocalPartitions {
         (entries, clean)
     }
 
-    /// Closes every log, a bounded number at a time. Returns the final checkpoint lines and
-    /// whether everything was closed cleanly.
-    pub async fn close_all(&self) -> (Vec<CheckpointEntry>, bool) {
+    /// Closes every log, a bounded number at a time. Returns the final checkpoint lines too.
+    pub async fn close_all(&self) -> (Vec<CheckpointEntry>, Closed) {
         let (mut entries, mut clean) = self.give_up_opening().await;
         // One that could not be opened was not recovered either.
         clean &= self.counts().offline == 0;
@@ -506,13 +505,14 @@ impl LocalPartitions {
             by_dir.entry(partition.dir_number).or_default().push(partition);
         }
         let dirs: Vec<_> = by_dir.into_values().map(|all| reactor::spawn(close_dir(all))).collect();
+        let mut failed = 0;
         for dir in dirs {
             for (entry, closed) in dir.await {
                 entries.push(entry);
-                clean &= closed;
+                failed += usize::from(!closed);
             }
         }
-        (entries, clean)
+        (entries, Closed { clean: clean && failed == 0, failed })
     }
 
     /// One line a partition, gathered with breaks for requests.
@@ -712,6 +712,7 @@ fn assignment_again(partition: &Partition, dir_number: usize, clean: bool) -> As
         recovery_point: partition.log.recovery_point(),
         log_start_offset: partition.log.log_start_offset(),
         cleaner_point: partition.log.cleaner_point(),
+        is_noted: dir_number == partition.dir_number,
     };
     Assignment {
         topic_id: partition.topic_id,
@@ -751,6 +752,10 @@ async fn open(shard: &Rc<Shard>, opening: &Opening) -> Result<Partition, String>
     let options = settings::log_config(&config, &limits);
     let (log, recovered) = open_log(shard, opening, &dir, &options).await?;
     shard.partitions.recovery.note(&recovered);
+    if assignment.found.is_none_or(|found| !found.is_noted) {
+        let key = (assignment.topic_id, assignment.index);
+        shard.dirs.note_made(dir_number, key).await;
+    }
     if recovered.truncated_bytes > 0 {
         info!(
             "recovered {}: {} bytes scanned, {} cut off after the last whole batch",
@@ -801,7 +806,6 @@ async fn open_log(
         Log::open_unless(&shard.log_shared, dir, options, hint, now_ms, &opening.cancel)
     };
     let mut opened = try_open(hint).await;
-    let was_ours = assignment.found.is_some() && !matches!(opened, Err(LogError::Foreign { .. }));
     if let Err(LogError::Foreign { .. }) = opened {
         // Left by an earlier topic of the same name.
         let aside = disk::set_aside(dir).await;
@@ -809,12 +813,10 @@ async fn open_log(
         warn!("{} is of a deleted topic; set aside as {}", dir.display(), aside.display());
         opened = try_open(unknown).await;
     }
-    if let Err(LogError::Missing(_)) = opened {
-        match settle::finish_move(dir, assignment.topic_id).await? {
-            true => opened = try_open(unknown).await,
-            false if was_ours => lost::mark(dir, key).await,
-            false => {}
-        }
+    if let Err(LogError::Missing(_)) = opened
+        && settle::finish_move(dir, assignment.topic_id).await?
+    {
+        opened = try_open(unknown).await;
     }
     opened.map_err(|error| {
         if let LogError::Storage(failed) = &error

@@ -7,12 +7,12 @@ use reactor::sync::OneshotSender;
 
 use crate::controller::{Job, Progress, ReplyTo};
 use crate::data_dirs::health;
-use crate::mesh::{Boot, CheckpointEntry, ShardMessage};
+use crate::mesh::{Boot, CheckpointEntry, Closed, ShardMessage};
 use crate::shard::{CONTROLLER_SHARD, Shard};
 use crate::{BrokerError, changes, metrics};
 
 /// What shard 0 collects while the broker stops.
-pub(crate) type Stopped = (Vec<CheckpointEntry>, bool);
+pub(crate) type Stopped = (Vec<CheckpointEntry>, Closed);
 
 /// The ends of the pump that only some shards have.
 #[derive(Default)]
@@ -81,10 +81,10 @@ pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerEr
             ShardMessage::Samples { token, samples } => shard.metrics.finish(token, *samples),
             ShardMessage::DataDir { number, news } => health::take_in(&shard, number, news),
             ShardMessage::Stop => shard.ask_to_stop(),
-            ShardMessage::Stopped { entries, clean } => {
+            ShardMessage::Stopped { entries, closed } => {
                 if let Some(stopped) = &ends.stopped {
                     // The receiver counts one message a shard.
-                    let _ = stopped.send((entries, clean)).await;
+                    let _ = stopped.send((entries, closed)).await;
                 }
             }
         }

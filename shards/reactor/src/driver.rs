@@ -56,6 +56,7 @@ pub(crate) trait Driver {
     fn now(&mut self) -> Instant;
     fn wall_clock_ms(&mut self) -> i64;
     fn fill_random(&mut self, b: &mut [u8]);
+    fn boot_id(&mut self) -> Option<[u8; 16]>;
 
     /// Accepts `op`; its completion comes out of a later turn, never from inside this call.
     fn submit(&mut self, token: Token, op: Op);

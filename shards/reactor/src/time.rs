@@ -88,6 +88,12 @@ pub fn random_u64() -> u64 {
     u64::from_le_bytes(b)
 }
 
+/// Which start of the machine this is: while it stays the same, no name and no byte that the kernel
+/// has taken is lost. `None` if the kernel does not say.
+pub fn boot_id() -> Option<[u8; 16]> {
+    context::with(|rt| rt.driver.borrow_mut().boot_id())
+}
+
 /// Resolves once `d` has passed.
 pub fn sleep(d: Duration) -> Sleep {
     let runtime = context::current();

@@ -20,7 +20,7 @@
 //! | `reserve.rs` | the file that is let go of, in two pieces, when a disk is full |
 //! | `placement.rs` | which directory a new partition gets (pure) |
 //! | `settle.rs` | at start: what was found against what is recorded |
-//! | `lost.rs` | marks of partitions whose folder is gone |
+//! | `made.rs` | which partitions have had a folder there |
 //! | `strays.rs` | at start: folders that belong to nothing |
 //! | `identity.rs` | reading a directory's id |
 //! | `metrics.rs` | what operators see |
@@ -39,7 +39,7 @@ use placement::Candidate;
 
 pub(crate) mod health;
 pub(crate) mod identity;
-pub(crate) mod lost;
+pub(crate) mod made;
 pub(crate) mod metrics;
 pub(crate) mod moves;
 pub(crate) mod placement;
@@ -104,6 +104,8 @@ pub(crate) struct DataDir {
     unlocked: bool,
     /// Of one that was locked later.
     lock: RefCell<Option<DirLock>>,
+    /// What this shard has made there.
+    made: Rc<made::Additions>,
 }
 
 impl DataDirs {
@@ -120,6 +122,7 @@ impl DataDirs {
             unreadable: Cell::new(false),
             suspicion: Notify::new(),
             lock: RefCell::new(None),
+            made: made::Additions::new(),
         });
         DataDirs {
             dirs: dirs.collect(),
@@ -234,6 +237,7 @@ impl DataDirs {
         if news {
             dir.failure.replace(Some(reason.into()));
             dir.failures.set(dir.failures.get() + 1);
+            dir.made.forget();
             self.failed.notify_all();
         }
         news
@@ -269,6 +273,14 @@ impl DataDirs {
         if let Some(dir) = self.dirs.get(number) {
             dir.level.set(space::Level::Full);
             dir.suspicion.notify_all();
+        }
+    }
+
+    /// The folder of a partition, by its topic's id and its number, is there: no later start may take
+    /// it for one that never was.
+    pub async fn note_made(&self, number: usize, partition: (Uuid, i32)) {
+        if let (Some(dir), Some(path)) = (self.dirs.get(number), self.path(number)) {
+            dir.made.note(path, partition).await;
         }
     }
 

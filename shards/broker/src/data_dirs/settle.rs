@@ -16,9 +16,8 @@
 //! | usable | nowhere, and nothing says that it ever was | begun empty: a crash came before it was made |
 //! | usable | nowhere, but it was there, or a directory has failed | offline, never begun empty |
 //!
-//! That a partition was there is known from a copy that could not take its place, from the
-//! checkpoints that a clean shutdown leaves, and from the mark that is made then (`lost.rs`). After a
-//! crash, or when the folder went while the broker ran, nothing else tells: it begins empty. While the
+//! That a partition was there is known from what each shard wrote down when it made it (`made.rs`), from a
+//! copy that could not take its place, and from the checkpoints that a clean shutdown leaves. While the
 //! broker runs only a new partition begins empty (`LocalPartitions::note_unmade`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +30,6 @@ use reactor::fs;
 use tracing::{error, info, warn};
 use wire::Uuid;
 
-use super::lost;
 use super::placement::Placer;
 use super::strays::Strays;
 use super::{DataDirs, DirState};
@@ -103,14 +101,27 @@ pub(crate) async fn at_start(
     let was_there = |name: &str, partition: (Uuid, i32), home: usize| {
         let of_home = surveys.iter().find(|survey| survey.number == home);
         unfinished.contains(name)
-            || of_home.is_some_and(|s| s.written.contains(name) || s.lost.contains(&partition))
+            || of_home.is_some_and(|s| s.written.contains(name) || s.made.partitions.contains(&partition))
     };
     let lost = missing(dirs, image, (&found, was_there), broker_id).await;
     for survey in surveys {
         let Some(path) = dirs.path(survey.number) else { continue };
-        lost::settle(path, &survey.lost, image, &found).await;
+        let home = dirs.id(survey.number);
+        note_known(&mut found, survey, image).await;
+        survey.made.gather(path, home, broker_id, image).await;
     }
     Ok(Settled { found, lost, records })
+}
+
+/// Marks those of the partitions found in a data directory that it has written down already.
+async fn note_known(found: &mut Found, survey: &DirSurvey, image: &Image) {
+    for (topic, index) in &survey.made.partitions {
+        reactor::yield_if_due().await;
+        let Some(topic) = image.topic_by_id(*topic) else { continue };
+        if let Some(log) = found.get_mut(&partition_dir_name(&topic.name, *index)) {
+            log.is_noted |= log.dir_number == survey.number;
+        }
+    }
 }
 
 /// The directory that the metadata names for this partition.
@@ -354,11 +365,10 @@ async fn missing(
                 Ok(home) if was_there(&name, (topic.id, index), home) => {
                     let dir = dirs.path(home).unwrap_or(Path::new("")).join(&name);
                     error!(
-                        "{} is not there, though it was written; it is offline until it is put \
-                         back or its topic is deleted",
+                        "{} is not there, though it was; it is offline until it is put back or its \
+                         topic is deleted",
                         dir.display()
                     );
-                    lost::mark(&dir, (topic.id, index)).await;
                     lost.insert(name);
                 }
                 Ok(_) if some_failed => {
@@ -389,13 +399,14 @@ impl DirSurvey {
     /// The same for a directory that works again while the broker runs: what it holds of what the
     /// metadata says is there.
     pub async fn settled_alone(
-        self,
+        mut self,
         dirs: &DataDirs,
         id: Uuid,
         image: &Image,
         broker_id: i32,
     ) -> Found {
-        let mut found: Found = self.logs.into_iter().collect();
+        let mut found: Found = std::mem::take(&mut self.logs).into_iter().collect();
+        note_known(&mut found, &self, image).await;
         let Some(data_dir) = dirs.path(self.number) else { return found };
         for (name, own_name) in &self.futures {
             let recorded = recorded(image, name, broker_id);

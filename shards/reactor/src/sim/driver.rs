@@ -38,6 +38,10 @@ impl Driver for SimDriver {
         }
     }
 
+    fn boot_id(&mut self) -> Option<[u8; 16]> {
+        Some(self.state.borrow().boot_id())
+    }
+
     fn submit(&mut self, token: Token, op: Op) {
         self.state.borrow_mut().submit(token, op);
     }

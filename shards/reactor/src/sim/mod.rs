@@ -175,6 +175,14 @@ pub fn with_faults<R>(change: impl FnOnce(&mut Faults) -> R) -> Option<R> {
     Some(change(&mut state.faults))
 }
 
+/// As [`World::crash_after`], from inside a run. False outside of a simulation.
+pub fn crash_after(ops: u64, kind: Crash) -> bool {
+    active().is_some_and(|state| {
+        state.borrow_mut().plan_crash(ops, kind);
+        true
+    })
+}
+
 /// Cuts every connection that was made through that server port, from inside a run: both ends see
 /// a reset. False outside of a simulation.
 pub fn cut_connections(port: u16) -> bool {

@@ -38,6 +38,8 @@ pub(super) struct State {
     pub(super) dice: Dice,
     pub(super) clock: Instant,
     pub(super) trace: u64,
+    /// Power cuts so far.
+    boots: u128,
     pub(super) file_ops: u64,
     pub(super) crashed: Option<Crash>,
     pub(super) halted: bool,
@@ -129,6 +131,7 @@ impl State {
             dice: Dice::new(seed),
             clock: Instant::from_nanos(1_000_000_000),
             trace: 0xcbf2_9ce4_8422_2325,
+            boots: 0,
             file_ops: 0,
             crashed: None,
             halted: false,
@@ -199,6 +202,7 @@ impl State {
             let cut =
                 PowerCut { sector_bytes: disk.sector_bytes, unordered_names: disk.unordered_names };
             self.disk.power_cut(&mut self.dice, cut);
+            self.boots += 1;
         }
     }
 
@@ -242,6 +246,10 @@ impl State {
 
     pub(super) fn wall_clock_ms(&self) -> i64 {
         EPOCH_MS + (self.clock.as_nanos() / 1_000_000) as i64
+    }
+
+    pub(super) fn boot_id(&self) -> [u8; 16] {
+        self.boots.to_be_bytes()
     }
 
     /// Mixes a fact into the trace.

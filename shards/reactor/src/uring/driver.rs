@@ -32,6 +32,8 @@ const DRAIN_STEP: Duration = Duration::from_millis(50);
 const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const RANDOM_CACHE_BYTES: usize = 512;
+/// The kernel makes one at each start.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The user data of an entry: a kind in the top byte, a generation, a number.
 const KIND_SHIFT: u32 = 56;
@@ -388,6 +390,13 @@ impl Driver for UringDriver {
             }
             *byte = self.random.pop().unwrap_or_default();
         }
+    }
+
+    fn boot_id(&mut self) -> Option<[u8; 16]> {
+        let text = std::fs::read_to_string(BOOT_ID).ok()?;
+        let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
+        let id = (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok())??;
+        Some(id.to_be_bytes())
     }
 
     fn submit(&mut self, token: Token, op: Op) {

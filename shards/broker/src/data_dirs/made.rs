@@ -1,0 +1,368 @@
+//! Which partitions have had a folder in a data directory: one whose folder is not there any more must
+//! not be taken for a new one.
+//!
+//! Owns: the files that say so. A start gathers what they say into `corelane.partitions`; while the
+//! broker runs, each shard adds the partitions that it makes or takes over to a file of its own,
+//! `corelane.partitions-<16 hex>`. Deciding what becomes of such a partition is `settle`'s matter.
+//!
+//! ```text
+//! boot 3d195973af144b8a8ac96b828df94e47 6c1c6a0f     the start of the machine that wrote this file
+//! made 5WlAQ1sNQlSu3rRk1eXOvA 0 0b1f3a77             topic id, partition
+//! made 5WlAQ1sNQlSu3rRk1eXOvA 1 9a01d5c2
+//! lasting 118 41bb2f90                               the folders of the first 118 bytes are synced
+//! ```
+//! The last word of a line is a CRC-32C of what is before it; a line where it is wrong does not count.
+//!
+//! A line is written once the folder is there, before the partition takes a record. A folder of a line
+//! that is `lasting`, or was written since the machine was started, has been taken away if it is not
+//! there. Of any other the power may have gone before its name was on the disk, and with it nothing that
+//! was promised to outlast that.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use meta::Image;
+use reactor::sync::Semaphore;
+use reactor::{Class, Durability, File, OpenOptions, WriteBuf, fs};
+use smallvec::smallvec;
+use tracing::{debug, warn};
+use wire::Uuid;
+
+/// What a start has gathered; the names of the other files begin like it.
+pub(crate) const FILE: &str = "corelane.partitions";
+
+/// New folders are synced together, this long after the first of them was made.
+const SETTLE_AFTER: Duration = Duration::from_secs(1);
+
+/// A partition by its topic's id and its number.
+type Key = (Uuid, i32);
+
+/// What the files of a data directory say.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Made {
+    /// Partitions whose folders are there, or were taken away.
+    pub partitions: BTreeSet<Key>,
+    files: Vec<String>,
+}
+
+impl Made {
+    /// Reads the files of these names. The folders that are there must be synced.
+    pub async fn read(data_dir: &Path, files: Vec<String>) -> io::Result<Made> {
+        let mut partitions = BTreeSet::new();
+        let boot = reactor::boot_id();
+        for name in &files {
+            let path = data_dir.join(name);
+            let bytes = fs::read(&path).await?;
+            let refused = decode(&bytes, boot, &mut partitions);
+            if refused > 0 {
+                warn!("{}: {refused} lines are damaged and do not count", path.display());
+            }
+            reactor::yield_if_due().await;
+        }
+        Ok(Made { partitions, files })
+    }
+
+    /// Gathers into one file what still means something. On a full disk all stays as it is.
+    pub async fn gather(&self, data_dir: &Path, home: Option<Uuid>, broker_id: i32, image: &Image) {
+        let is_here = |(topic, index): &&Key| {
+            let partition = image.topic_by_id(*topic).and_then(|topic| topic.partition(*index));
+            partition.is_some_and(|p| home.is_some() && p.directory_on(broker_id) == home)
+        };
+        let here: BTreeSet<Key> = self.partitions.iter().filter(is_here).copied().collect();
+        if self.files == [FILE] && here.len() == self.partitions.len() {
+            return;
+        }
+        if let Err(error) = self.replace(data_dir, &here).await {
+            debug!("{} not written in {}: {error}", FILE, data_dir.display());
+        }
+    }
+
+    async fn replace(&self, data_dir: &Path, here: &BTreeSet<Key>) -> io::Result<()> {
+        let mut text = String::new();
+        for key in here {
+            made_line(*key, &mut text);
+        }
+        lasting_line(text.len() as u64, &mut text);
+        fs::write_atomic(&data_dir.join(FILE), text.into_bytes()).await?;
+        for name in self.files.iter().filter(|name| *name != FILE) {
+            fs::remove_file(&data_dir.join(name)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether this is the name of one of the files.
+pub(crate) fn is_file(name: &str) -> bool {
+    let rest = name.strip_prefix(FILE);
+    rest.is_some_and(|rest| rest.is_empty() || (rest.starts_with('-') && !rest.ends_with(".tmp")))
+}
+
+fn made_line((topic, index): Key, out: &mut String) {
+    end_line(format!("made {topic} {index}"), out);
+}
+
+fn lasting_line(bytes: u64, out: &mut String) {
+    end_line(format!("lasting {bytes}"), out);
+}
+
+fn boot_line(boot: Option<[u8; 16]>, out: &mut String) {
+    match boot {
+        Some(boot) => end_line(format!("boot {:032x}", u128::from_be_bytes(boot)), out),
+        None => end_line("boot -".to_owned(), out),
+    }
+}
+
+fn end_line(line: String, out: &mut String) {
+    // Writing to a string does not fail.
+    let _ = writeln!(out, "{line} {:08x}", crc32c::crc32c(line.as_bytes()));
+}
+
+/// Adds the partitions that a file tells of. Returns how many of its lines cannot be read.
+fn decode(bytes: &[u8], boot: Option<[u8; 16]>, into: &mut BTreeSet<Key>) -> usize {
+    let mut made = Vec::new();
+    let (mut is_this_boot, mut lasting, mut refused) = (false, 0, 0);
+    let mut at = 0u64;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let start = at;
+        at += line.len() as u64;
+        // The last write may have been cut; what a cut left out was never waited for.
+        let Some(line) = line.strip_suffix(b"\n").filter(|line| !line.is_empty()) else { continue };
+        match parse(line) {
+            Some(Line::Boot(id)) => is_this_boot = id.is_some() && id == boot,
+            Some(Line::Made(key)) => made.push((start, key)),
+            Some(Line::Lasting(bytes)) => lasting = lasting.max(bytes),
+            None => refused += 1,
+        }
+    }
+    let counts = |(start, _): &(u64, Key)| is_this_boot || *start < lasting;
+    into.extend(made.into_iter().filter(counts).map(|(_, key)| key));
+    refused
+}
+
+enum Line {
+    Boot(Option<[u8; 16]>),
+    Made(Key),
+    Lasting(u64),
+}
+
+fn parse(line: &[u8]) -> Option<Line> {
+    let (line, crc) = std::str::from_utf8(line).ok()?.rsplit_once(' ')?;
+    if u32::from_str_radix(crc, 16).ok()? != crc32c::crc32c(line.as_bytes()) {
+        return None;
+    }
+    match *line.split(' ').collect::<Vec<_>>() {
+        ["boot", "-"] => Some(Line::Boot(None)),
+        ["boot", id] => {
+            let id = u128::from_str_radix(id, 16).ok()?;
+            Some(Line::Boot(Some(id.to_be_bytes())))
+        }
+        ["made", topic, index] => Some(Line::Made((topic.parse().ok()?, index.parse().ok()?))),
+        ["lasting", bytes] => Some(Line::Lasting(bytes.parse().ok()?)),
+        _ => None,
+    }
+}
+
+/// One shard's additions to a data directory.
+pub(super) struct Additions {
+    file: RefCell<Option<OpenFile>>,
+    /// Not in the file yet, and how many there have been.
+    waiting: RefCell<Vec<Key>>,
+    asked: Cell<u64>,
+    written: Cell<u64>,
+    /// One writer at a time: who waits for it is often written along.
+    writing: Semaphore,
+    /// Somebody is about to sync the new folders.
+    settling: Cell<bool>,
+    /// It was said already that nothing can be written.
+    has_failed: Cell<bool>,
+}
+
+#[derive(Clone)]
+struct OpenFile {
+    file: File,
+    end: u64,
+}
+
+impl Additions {
+    pub fn new() -> Rc<Self> {
+        Rc::new(Additions {
+            file: RefCell::default(),
+            waiting: RefCell::default(),
+            asked: Cell::new(0),
+            written: Cell::new(0),
+            writing: Semaphore::new(1),
+            settling: Cell::new(false),
+            has_failed: Cell::new(false),
+        })
+    }
+
+    /// The directory has failed: what comes back may be another file system.
+    pub fn forget(&self) {
+        self.file.replace(None);
+    }
+
+    /// The folder of the partition is there: the kernel knows of it when this returns. Where it cannot
+    /// be written down, on a disk without a free byte say, the partition is served all the same.
+    pub async fn note(self: &Rc<Self>, data_dir: &Path, key: Key) {
+        self.waiting.borrow_mut().push(key);
+        let mine = self.asked.get() + 1;
+        self.asked.set(mine);
+        let _turn = self.writing.acquire(1).await;
+        if self.written.get() >= mine {
+            return;
+        }
+        let keys = self.waiting.borrow().clone();
+        let upto = self.asked.get();
+        let mut text = String::new();
+        for key in &keys {
+            made_line(*key, &mut text);
+        }
+        let added = self.append(data_dir, text, Durability::Written).await;
+        self.waiting.borrow_mut().drain(..keys.len());
+        self.written.set(upto);
+        match added {
+            Ok(()) => {
+                self.has_failed.set(false);
+                self.settle_later(data_dir);
+            }
+            Err(error) => {
+                self.forget();
+                if !self.has_failed.replace(true) {
+                    warn!("new partitions not noted in {}: {error}", data_dir.display());
+                }
+            }
+        }
+    }
+
+    async fn append(&self, dir: &Path, text: String, durability: Durability) -> io::Result<()> {
+        let open = self.file.borrow().clone();
+        let (mut open, text) = match open {
+            Some(open) => (open, text),
+            None => {
+                let path = dir.join(format!("{FILE}-{:016x}", reactor::random_u64()));
+                let options =
+                    OpenOptions { write: true, create: true, ..OpenOptions::default() };
+                let mut whole = String::new();
+                boot_line(reactor::boot_id(), &mut whole);
+                whole.push_str(&text);
+                (OpenFile { file: File::open(&path, options).await?, end: 0 }, whole)
+            }
+        };
+        let bytes = Bytes::from(text);
+        let (at, len) = (open.end, bytes.len() as u64);
+        open.file.write_at(smallvec![WriteBuf::Bytes(bytes)], at, durability).await?;
+        open.end += len;
+        self.file.replace(Some(open));
+        Ok(())
+    }
+
+    /// Syncs the names of the new folders in a moment, and writes down that it was done.
+    fn settle_later(self: &Rc<Self>, data_dir: &Path) {
+        if self.settling.replace(true) {
+            return;
+        }
+        let (additions, data_dir) = (self.clone(), data_dir.to_owned());
+        reactor::spawn_in(Class::Background, async move {
+            reactor::sleep(SETTLE_AFTER).await;
+            additions.settling.set(false);
+            if let Err(error) = additions.settle(&data_dir).await {
+                debug!("new partitions in {} not synced: {error}", data_dir.display());
+            }
+        })
+        .detach();
+    }
+
+    async fn settle(&self, data_dir: &Path) -> io::Result<()> {
+        let Some(upto) = self.file.borrow().as_ref().map(|open| open.end) else { return Ok(()) };
+        fs::sync_dir(data_dir).await?;
+        let _turn = self.writing.acquire(1).await;
+        if self.file.borrow().as_ref().is_none_or(|open| open.end < upto) {
+            return Ok(());
+        }
+        let mut text = String::new();
+        lasting_line(upto, &mut text);
+        self.append(data_dir, text, Durability::Synced).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOT: Option<[u8; 16]> = Some([7; 16]);
+
+    fn key(byte: u8, index: i32) -> Key {
+        (Uuid([byte; 16]), index)
+    }
+
+    fn read(text: &str, boot: Option<[u8; 16]>) -> (Vec<Key>, usize) {
+        let mut into = BTreeSet::new();
+        let refused = decode(text.as_bytes(), boot, &mut into);
+        (into.into_iter().collect(), refused)
+    }
+
+    #[test]
+    fn what_is_synced_counts_always_and_the_rest_while_the_machine_runs() {
+        let mut text = String::new();
+        boot_line(BOOT, &mut text);
+        made_line(key(1, 0), &mut text);
+        lasting_line(text.len() as u64, &mut text);
+        made_line(key(0xfb, i32::MAX), &mut text);
+        assert_eq!(read(&text, BOOT), (vec![key(1, 0), key(0xfb, i32::MAX)], 0));
+        assert_eq!(read(&text, Some([8; 16])), (vec![key(1, 0)], 0));
+        assert_eq!(read(&text, None), (vec![key(1, 0)], 0));
+        let mut unknown = String::new();
+        boot_line(None, &mut unknown);
+        made_line(key(1, 0), &mut unknown);
+        assert_eq!(read(&unknown, None), (vec![], 0), "two that are not known are not the same");
+    }
+
+    #[test]
+    fn a_flip_costs_its_line_and_a_cut_what_comes_behind() {
+        let mut text = String::new();
+        boot_line(BOOT, &mut text);
+        for index in 0..3 {
+            made_line(key(1, index), &mut text);
+        }
+        for at in 0..text.len() {
+            let mut flipped = text.clone().into_bytes();
+            flipped[at] ^= 0x10;
+            let mut into = BTreeSet::new();
+            decode(&flipped, BOOT, &mut into);
+            assert!(into.iter().all(|(id, _)| id.0 == [1; 16]), "byte {at}: {into:?}");
+            let of_boot = at <= text.find('\n').unwrap();
+            assert!(of_boot || into.len() >= 1, "byte {at}");
+            let (cut, refused) = read(&text[..at], BOOT);
+            assert!(refused == 0 && cut.iter().all(|(id, _)| id.0 == [1; 16]), "cut at {at}");
+        }
+        // A hole that a write left which never came.
+        let mut holed = text.into_bytes();
+        holed.extend_from_slice(&[0; 20]);
+        let mut more = String::from("\n");
+        made_line(key(2, 0), &mut more);
+        holed.extend_from_slice(more.as_bytes());
+        let mut into = BTreeSet::new();
+        assert_eq!(decode(&holed, BOOT, &mut into), 1);
+        assert!(into.contains(&key(2, 0)) && into.len() == 4);
+    }
+
+    #[test]
+    fn names() {
+        let table = [
+            ("corelane.partitions", true),
+            ("corelane.partitions-00000000000000ff", true),
+            ("corelane.partitions.tmp", false),
+            ("corelane.partition", false),
+            ("corelane.reserve", false),
+        ];
+        for (name, is) in table {
+            assert_eq!(is_file(name), is, "{name}");
+        }
+    }
+}
