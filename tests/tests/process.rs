@@ -304,6 +304,30 @@ fn sigterm_is_a_clean_shutdown_and_nothing_is_lost() {
     assert_eq!(sorted(&cluster.run(&["consume", "t"]).done()), sent);
 }
 
+/// Its files go on taking records without a name; nobody finds those again.
+#[test]
+fn a_folder_that_goes_while_it_is_served_is_told_at_the_stop_and_missed_at_the_start() {
+    let mut cluster = Cluster::start_with(options(2));
+    cluster.run(&["topic", "create", "t", "-p", "2"]).done();
+    cluster.feed(&["produce", "t", "--partition", "0"], numbers(1..=100).as_bytes()).done();
+    let folder = cluster.broker.data_dir().join("t-0");
+    let kept = cluster.broker.data_dir().join("kept");
+    std::fs::rename(&folder, &kept).expect("it is moved away");
+    let status = cluster.broker.stop().expect("it stops").expect("it ran");
+    assert_eq!(status.code(), Some(4));
+    for _ in 0..2 {
+        cluster.broker.start().expect("it starts again");
+        let refused = cluster.feed(&["produce", "t", "--partition", "0", "--timeout", "2"], b"x\n");
+        assert_ne!(refused.code, Some(0), "{refused:?}");
+        assert!(!folder.exists(), "an empty one was made");
+        cluster.feed(&["produce", "t", "--partition", "1"], b"other\n").done();
+        cluster.broker.kill();
+    }
+    std::fs::rename(&kept, &folder).expect("it is put back");
+    cluster.broker.start().expect("it starts again");
+    assert_eq!(cluster.run(&["consume", "t:0"]).done(), numbers(1..=100));
+}
+
 #[test]
 fn a_stop_does_not_wait_for_idle_clients() {
     let mut cluster = Cluster::start_with(options(1));

@@ -44,7 +44,7 @@ use reactor::Mesh;
 
 pub use api::{ApiSupport, api_table};
 pub use boot::run;
-pub use data_dirs::DataDirStart;
+pub use data_dirs::{DataDirStart, made};
 pub use mesh::{MESH_CAPACITY, ShardMessage};
 
 /// Everything a shard is given when it starts.

@@ -182,3 +182,27 @@ fn it_starts_without_one_free_byte_and_writes_what_it_owes_when_there_is_space()
         assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
     }
 }
+
+/// Whoever fills what is left between two looks at the disk is refused all the same before a write fails.
+async fn is_refused_in_time() {
+    with_faults(|faults| faults.disk.capacity = Some(CAPACITY));
+    let mut client = start().await;
+    assert_eq!(client.create_topic("fast", 1, &[]).await.unwrap(), 0);
+    let begin = reactor::now();
+    let mut taken: i64 = 0;
+    while produce(&mut client, "fast", &[7; RECORD_BYTES]).await == 0 {
+        taken += 1;
+    }
+    assert!(reactor::now() - begin < Duration::from_millis(1900), "not fast enough for this test");
+    let space = reactor::fs::space(Path::new(DIR)).await.unwrap();
+    assert!(space.available > 2 * MIB, "{} bytes were left after {taken} records", space.available);
+    assert_eq!(read_first(&mut client, "fast", taken - 1).await.0, 0);
+}
+
+#[test]
+fn a_producer_that_is_faster_than_the_looks_is_refused_before_a_write_fails() {
+    for seed in 0..10 {
+        let outcome = World::new(seed).run(is_refused_in_time);
+        assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+    }
+}

@@ -33,8 +33,8 @@ pub use mesh::{Mesh, mesh};
 pub use net::{TcpListener, TcpStream};
 pub use sync::Closed;
 pub use time::{
-    Instant, TimedOut, boot_id, fill_random, now, random_u64, sleep, sleep_until, timeout, timeout_at,
-    wall_clock_ms,
+    Instant, TimedOut, boot_id, fill_random, now, random_u64, sleep, sleep_until, timeout,
+    timeout_at, wall_clock_ms,
 };
 
 use std::time::Duration;

@@ -192,9 +192,13 @@ async fn top_file(path: &Path, name: &str) -> Result<(Lines, Vec<Finding>)> {
                 }
             }
         }
-    } else if name.starts_with(LOST) {
-        let text = "the folder of a partition was missing at the last start";
-        findings.tell(Severity::Note, path, None, text);
+    } else if broker::made::is_file(name) {
+        let bytes = fs::read(path).await.map_err(|error| unreadable(path, &error))?;
+        let damaged = broker::made::damaged_lines(&bytes);
+        if damaged > 0 {
+            let text = format!("{damaged} lines have a wrong checksum and do not count");
+            findings.tell(Severity::Repairable, path, None, text);
+        }
     } else if !HARMLESS.contains(&name) && !name.starts_with(PROBE) {
         findings.tell(Severity::Note, path, None, "not a file of a data directory");
     }
@@ -207,8 +211,6 @@ const HARMLESS: [&str; 4] =
 
 /// What a broker writes to learn whether the disk works; a crash may leave it.
 const PROBE: &str = "corelane-probe-";
-/// What a start leaves that finds no folder where one was.
-const LOST: &str = "corelane-lost-";
 
 fn with_positions(bytes: &[u8], entries: Vec<checkpoints::PartitionOffset>) -> Lines {
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');

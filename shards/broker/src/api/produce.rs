@@ -21,6 +21,7 @@ use wire::records::validate::{Rejection, validate};
 use wire::{ApiKey, ErrorCode, Records};
 
 use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
+use crate::data_dirs::health;
 use crate::fetch_session::TopicRef;
 use crate::partition::Partition;
 use crate::reply::{Close, Handled, Pending, Reply};
@@ -180,6 +181,7 @@ async fn append(
         let message = "the disk of this partition is almost full".to_owned();
         return Err(Refused::because(ErrorCode::KafkaStorageError, message));
     }
+    health::note_arriving(shard, owner.dir_number, payload.len());
     let now_ms = reactor::wall_clock_ms();
     let rules = owner.produce_rules(request.version);
     let validated = validate(payload, &rules, now_ms)?;

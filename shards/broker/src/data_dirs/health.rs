@@ -127,7 +127,9 @@ pub(crate) fn note_space(shard: &Shard, number: usize, space: fs::Space) {
     let (Some(dir), Some(path)) = (shard.dirs.dir(number), shard.dirs.path(number)) else { return };
     dir.space.set(Some(space));
     let before = dir.level.get();
-    let level = Marks::of(space.total).level(space.available, before);
+    let marks = Marks::of(space.total);
+    let level = marks.level(space.available, before);
+    dir.room.set(marks.room(space, shard.mesh.shards()));
     dir.level.set(level);
     shard.log_shared.set_short_of_space(path, level > Level::Ample);
     if level == before {
@@ -141,6 +143,28 @@ pub(crate) fn note_space(shard: &Shard, number: usize, space: fs::Space) {
         }
         Level::Low | Level::Ample => info!("{path} has space again ({free} bytes free)"),
     }
+}
+
+/// Bytes arrive for a directory: its space is looked at again before they can have filled it.
+pub(crate) fn note_arriving(shard: &Rc<Shard>, number: usize, bytes: usize) {
+    let Some(dir) = shard.dirs.dir(number) else { return };
+    let left = dir.room.get().checked_sub(bytes as u64);
+    dir.room.set(left.unwrap_or(0));
+    if left.is_some() || dir.looking.replace(true) {
+        return;
+    }
+    let shard = shard.clone();
+    reactor::spawn(async move {
+        let (Some(dir), Some(path)) = (shard.dirs.dir(number), shard.dirs.path(number)) else {
+            return;
+        };
+        // One that fails or hangs is found out about by the watch.
+        if let Ok(Ok(space)) = timeout(ANSWER_WAIT, fs::space(path)).await {
+            note_space(&shard, number, space);
+        }
+        dir.looking.set(false);
+    })
+    .detach();
 }
 
 /// Whether the directory can be written, synced and read. A full one can.

@@ -35,7 +35,7 @@ use tracing::{debug, warn};
 use wire::Uuid;
 
 /// What a start has gathered; the names of the other files begin like it.
-pub(crate) const FILE: &str = "corelane.partitions";
+pub const FILE: &str = "corelane.partitions";
 
 /// New folders are synced together, this long after the first of them was made.
 const SETTLE_AFTER: Duration = Duration::from_secs(1);
@@ -98,9 +98,14 @@ impl Made {
 }
 
 /// Whether this is the name of one of the files.
-pub(crate) fn is_file(name: &str) -> bool {
+pub fn is_file(name: &str) -> bool {
     let rest = name.strip_prefix(FILE);
     rest.is_some_and(|rest| rest.is_empty() || (rest.starts_with('-') && !rest.ends_with(".tmp")))
+}
+
+/// How many lines of a file cannot be read.
+pub fn damaged_lines(bytes: &[u8]) -> usize {
+    decode(bytes, None, &mut BTreeSet::new())
 }
 
 fn made_line((topic, index): Key, out: &mut String) {
@@ -246,8 +251,7 @@ impl Additions {
             Some(open) => (open, text),
             None => {
                 let path = dir.join(format!("{FILE}-{:016x}", reactor::random_u64()));
-                let options =
-                    OpenOptions { write: true, create: true, ..OpenOptions::default() };
+                let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };
                 let mut whole = String::new();
                 boot_line(reactor::boot_id(), &mut whole);
                 whole.push_str(&text);
@@ -337,7 +341,7 @@ mod tests {
             decode(&flipped, BOOT, &mut into);
             assert!(into.iter().all(|(id, _)| id.0 == [1; 16]), "byte {at}: {into:?}");
             let of_boot = at <= text.find('\n').unwrap();
-            assert!(of_boot || into.len() >= 1, "byte {at}");
+            assert!(of_boot || !into.is_empty(), "byte {at}");
             let (cut, refused) = read(&text[..at], BOOT);
             assert!(refused == 0 && cut.iter().all(|(id, _)| id.0 == [1; 16]), "cut at {at}");
         }

@@ -39,7 +39,7 @@ use placement::Candidate;
 
 pub(crate) mod health;
 pub(crate) mod identity;
-pub(crate) mod made;
+pub mod made;
 pub(crate) mod metrics;
 pub(crate) mod moves;
 pub(crate) mod placement;
@@ -93,6 +93,10 @@ pub(crate) struct DataDir {
     failure: RefCell<Option<Rc<str>>>,
     level: Cell<space::Level>,
     space: Cell<Option<Space>>,
+    /// Bytes that producers of this shard may send before the space is looked at again.
+    room: Cell<u64>,
+    /// Somebody is looking at the space already.
+    looking: Cell<bool>,
     /// Something failed there: it is probed as soon as possible.
     suspected: Cell<bool>,
     /// Something could not be read there: it is probed when it is looked at next.
@@ -118,6 +122,8 @@ impl DataDirs {
             failure: RefCell::new(dir.failure.map(Rc::from)),
             level: Cell::default(),
             space: Cell::new(None),
+            room: Cell::new(0),
+            looking: Cell::new(false),
             suspected: Cell::new(false),
             unreadable: Cell::new(false),
             suspicion: Notify::new(),

@@ -101,7 +101,8 @@ pub(crate) async fn at_start(
     let was_there = |name: &str, partition: (Uuid, i32), home: usize| {
         let of_home = surveys.iter().find(|survey| survey.number == home);
         unfinished.contains(name)
-            || of_home.is_some_and(|s| s.written.contains(name) || s.made.partitions.contains(&partition))
+            || of_home
+                .is_some_and(|s| s.written.contains(name) || s.made.partitions.contains(&partition))
     };
     let lost = missing(dirs, image, (&found, was_there), broker_id).await;
     for survey in surveys {

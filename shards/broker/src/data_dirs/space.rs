@@ -7,14 +7,17 @@
 //! | `Full` | under a twentieth, at most 512 MiB | producers get a retriable error as well |
 //! | | under half of the reserve | the reserve file is cut to its last piece: what is left is the broker's own |
 //!
-//! Reading, deleting, retention and metadata go on at every level. A disk that fills faster than
-//! anybody looks fails a write; then the level is `Full` from that moment on.
+//! Reading, deleting, retention and metadata go on at every level. The space is looked at now and then,
+//! and when producers have sent half of what was left above the mark: they are refused before a write
+//! fails. Where somebody else fills the disk one may fail; then the level is `Full` from that moment on.
 
 use reactor::fs::Space;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
+/// Close to the mark, producers may send this much between two looks.
+const ROOM_MIN: u64 = 256 << 10;
 /// What is kept of the reserve for changes of metadata alone: many times what a deletion takes.
 const LAST_RESERVE: u64 = 256 << 10;
 
@@ -60,6 +63,12 @@ impl Marks {
         }
     }
 
+    /// What the producers of one of so many shards may send before the space is looked at again.
+    pub fn room(self, space: Space, shards: usize) -> u64 {
+        let left = space.available.saturating_sub(self.full) / 2;
+        (left / shards.max(1) as u64).max(ROOM_MIN)
+    }
+
     /// The reserve is needed now.
     pub fn is_exhausted(self, space: Space) -> bool {
         space.available < self.reserve / 2
@@ -90,6 +99,16 @@ mod tests {
             let marks = Marks::of(total);
             assert!(marks.reserve <= marks.full && marks.full <= marks.low, "{marks:?}");
         }
+    }
+
+    #[test]
+    fn the_shards_together_send_half_of_what_is_left_at_most() {
+        let marks = Marks::of(GIB);
+        let space = |available| Space { total: GIB, available };
+        let left = 500 * MIB;
+        assert_eq!(marks.room(space(marks.full + left), 2), left / 4);
+        assert_eq!(marks.room(space(marks.full), 2), ROOM_MIN);
+        assert_eq!(marks.room(space(0), 0), ROOM_MIN);
     }
 
     #[test]

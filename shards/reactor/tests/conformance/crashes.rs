@@ -340,6 +340,23 @@ fn a_sector_of_four_kibibytes_is_old_or_new() {
 }
 
 #[test]
+fn a_power_cut_is_a_new_boot_and_a_crash_of_the_process_is_none() {
+    let mut world = World::new(1);
+    let mut boot = |crash: Option<Crash>| {
+        crash.into_iter().for_each(|kind| world.crash_after(1, kind));
+        if crash.is_some() {
+            world.run(|| async { fs::metadata(Path::new("/")).await.map(drop) });
+        }
+        world.run(|| async { reactor::boot_id() }).finished().flatten().expect("it is known")
+    };
+    let first = boot(None);
+    assert_eq!(boot(Some(Crash::Process)), first);
+    let second = boot(Some(Crash::Power));
+    assert_ne!(second, first);
+    assert_eq!(boot(None), second);
+}
+
+#[test]
 fn names_may_survive_each_on_its_own() {
     let mut outcomes = BTreeSet::new();
     for seed in 0..200 {
