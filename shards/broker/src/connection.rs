@@ -12,12 +12,12 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use reactor::sync::{Permit, Receiver, Sender, channel};
+use reactor::sync::{Receiver, Sender, channel};
 use reactor::{Instant, TcpStream};
 use tracing::{debug, error, info, warn};
 
 use crate::api::{self, SharedPermit};
-use crate::frame_reader::{FrameError, FrameReader, SIZE_BYTES};
+use crate::frame_reader::{FrameError, FrameReader, Grant, SIZE_BYTES};
 use crate::reply::{Close, Handled, Pending, Reply};
 use crate::shard::Shard;
 
@@ -42,7 +42,7 @@ pub(crate) struct ConnectionState {
 /// A request taken in, with the memory it holds until its reply has left.
 struct Queued {
     pending: Pending,
-    permit: Option<Permit>,
+    grant: Option<Grant>,
     /// In its place for a request that may give its memory back before it is answered.
     shared: Option<SharedPermit>,
 }
@@ -94,14 +94,14 @@ async fn read_requests(
         shard.metrics.traffic.note_received(SIZE_BYTES + frame.bytes.len());
         let request = api::Request::parse(shard.clone(), frame.bytes, state.peer);
         let mut request = request.map_err(ReadEnd::Close)?;
-        let (mut permit, mut shared) = (frame.permit, None);
+        let (mut grant, mut shared) = (frame.grant, None);
         if request.may_wait_long() {
-            let memory = Rc::new(Cell::new(permit.take()));
+            let memory = Rc::new(Cell::new(grant.take()));
             request.share_memory(memory.clone());
             shared = Some(memory);
         }
         let pending = api::take(request).await.map_err(ReadEnd::Close)?;
-        let queued = Queued { pending, permit, shared };
+        let queued = Queued { pending, grant, shared };
         if sender.send(queued).await.is_err() {
             return Ok(());
         }
@@ -114,7 +114,7 @@ async fn write_replies(
     state: Rc<ConnectionState>,
     mut receiver: Receiver<Queued>,
 ) {
-    let mut out = Outbox { shard, state, pieces: Vec::new(), permits: Vec::new(), bytes: 0 };
+    let mut out = Outbox { shard, state, pieces: Vec::new(), grants: Vec::new(), bytes: 0 };
     while let Some(queued) = receiver.recv().await {
         if out.answer(queued).await.is_err() {
             break;
@@ -139,7 +139,7 @@ struct Outbox {
     shard: Rc<Shard>,
     state: Rc<ConnectionState>,
     pieces: Vec<Bytes>,
-    permits: Vec<Option<Permit>>,
+    grants: Vec<Option<Grant>>,
     bytes: usize,
 }
 
@@ -162,7 +162,7 @@ impl Outbox {
             }
         };
         self.state.last_active.set(reactor::now());
-        self.permits.push(queued.permit.or_else(|| queued.shared?.take()));
+        self.grants.push(queued.grant.or_else(|| queued.shared?.take()));
         match handled {
             Ok(Reply::Nothing) => self.state.outstanding.set(self.state.outstanding.get() - 1),
             Ok(Reply::Send(pieces)) => {
@@ -199,7 +199,7 @@ impl Outbox {
             }
             self.shard.metrics.traffic.note_sent(self.bytes);
         }
-        self.permits.clear();
+        self.grants.clear();
         self.bytes = 0;
         Ok(())
     }

@@ -21,6 +21,9 @@ const FRAME_BYTES_AT_ONCE: usize = 1024 * 1024 + 64 * 1024;
 /// Frames up to this size never wait for the budget, so that a shard full of large requests still
 /// answers the small ones; connections times this is the most they can add.
 const SMALL_FRAME_BYTES: usize = 16 * 1024;
+/// Frames over [`FRAME_BYTES_AT_ONCE`] have this share of the budget, in percent: clients that begin
+/// such requests and do not end them leave the rest to those that everybody sends.
+const LARGE_PERCENT: usize = 75;
 pub(crate) const SIZE_BYTES: usize = 4;
 
 /// Why a connection's input ended.
@@ -40,18 +43,29 @@ pub(crate) enum FrameError {
 pub(crate) struct Frame {
     pub bytes: Bytes,
     /// `None` for a small frame that came when the budget was used up.
-    pub permit: Option<Permit>,
+    pub grant: Option<Grant>,
+}
+
+/// What a request may hold in memory; given back on drop.
+pub(crate) struct Grant {
+    _bytes: Permit,
+    _large: Option<Permit>,
 }
 
 /// The memory of one shard for requests that are being received or answered.
 pub(crate) struct RequestBudget {
     bytes: ByteBudget,
+    large: ByteBudget,
     waiting: Cell<usize>,
 }
 
 impl RequestBudget {
     pub fn new(bytes: usize) -> Self {
-        RequestBudget { bytes: ByteBudget::new(bytes), waiting: Cell::new(0) }
+        RequestBudget {
+            bytes: ByteBudget::new(bytes),
+            large: ByteBudget::new(bytes / 100 * LARGE_PERCENT),
+            waiting: Cell::new(0),
+        }
     }
 
     /// Bytes in all.
@@ -70,15 +84,23 @@ impl RequestBudget {
     }
 
     /// Grants a whole frame: frames that each held a part and waited for more would wait for ever.
-    async fn grant(&self, size: usize) -> Option<Permit> {
-        match self.bytes.try_acquire(size) {
-            Some(permit) => Some(permit),
-            None if size <= SMALL_FRAME_BYTES => None,
+    async fn grant(&self, size: usize) -> Option<Grant> {
+        if size > FRAME_BYTES_AT_ONCE {
+            let _waiting = Waiting::new(&self.waiting);
+            // More than all there is waits for all there is.
+            let share = size.min(self.large.capacity());
+            let large = self.large.acquire(share).await;
+            return Some(Grant { _bytes: self.bytes.acquire(share).await, _large: Some(large) });
+        }
+        let bytes = match self.bytes.try_acquire(size) {
+            Some(permit) => permit,
+            None if size <= SMALL_FRAME_BYTES => return None,
             None => {
                 let _waiting = Waiting::new(&self.waiting);
-                Some(self.bytes.acquire(size).await)
+                self.bytes.acquire(size).await
             }
-        }
+        };
+        Some(Grant { _bytes: bytes, _large: None })
     }
 }
 
@@ -128,7 +150,7 @@ impl FrameReader {
             }
         }
         let size = self.checked_size()?;
-        let permit = self.budget.grant(size).await;
+        let grant = self.budget.grant(size).await;
         while self.buffer.len() < SIZE_BYTES + size {
             self.state.receiving.set(Some(reactor::now()));
             if self.fill(SIZE_BYTES + size).await? == 0 {
@@ -138,7 +160,7 @@ impl FrameReader {
         self.state.receiving.set(None);
         self.buffer.advance(SIZE_BYTES);
         let bytes = self.buffer.split_to(size).freeze();
-        Ok(Some(Frame { bytes, permit }))
+        Ok(Some(Frame { bytes, grant }))
     }
 
     fn checked_size(&self) -> Result<usize, FrameError> {

@@ -183,8 +183,8 @@ fn the_same_seed_gives_the_same_trace() {
     assert_ne!(history(7, PROCESS), history(8, PROCESS), "the trace depends on the seed");
 }
 
-/// Four clients send half of a large request and stop: they hold the shard's memory for requests (64
-/// of 256 MiB), which a fifth one needs.
+/// Forty clients send a part of a large request and stop: they hold most of the shard's memory for
+/// requests (64 of 256 MiB), and wait for more.
 async fn produce_beside_half_requests() -> Result<(i16, i64), Gone> {
     format().await;
     let mut shards = start_shards(1, BASE_PORT, DATA_DIR, &[]);
@@ -193,7 +193,7 @@ async fn produce_beside_half_requests() -> Result<(i16, i64), Gone> {
     let begin = reactor::now();
     let sent = Rc::new(Cell::new(0usize));
     let mut halves = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..40 {
         let mut half = Client::connect(address).await?;
         half.send_bytes(&(64i32 << 20).to_be_bytes()).await?;
         let sent = sent.clone();
@@ -214,12 +214,27 @@ async fn produce_beside_half_requests() -> Result<(i16, i64), Gone> {
     assert_eq!(client.create_topic(TOPIC, 1, &[]).await?, 0);
     let value = vec![b'v'; 500_000];
     let bytes = batch(&[&value], reactor::wall_clock_ms());
+    let before = reactor::now();
     let answer = client.produce(TOPIC, 0, &bytes).await?;
+    assert!(
+        reactor::now() - before < Duration::from_secs(1),
+        "it waited for somebody to be closed"
+    );
+    // A large one waits for its turn.
+    let large = Client::connect(address).await?;
+    let large = reactor::spawn(async move {
+        let mut large = large;
+        let value = vec![b'v'; 2 << 20];
+        let bytes = batch(&[&value], reactor::wall_clock_ms());
+        large.produce(TOPIC, 0, &bytes).await
+    });
     // Whichever held the memory was closed for it, long before it would have been idle.
     while !halves.iter().any(|half| half.is_finished()) {
-        assert!(reactor::now() - begin < Duration::from_secs(300), "nobody was closed");
+        assert!(reactor::now() - begin < Duration::from_secs(60), "nobody was closed");
         reactor::sleep(Duration::from_secs(1)).await;
     }
+    // Larger than the topic takes, but read and answered.
+    assert_eq!(large.await?.0, 10);
     Ok(answer)
 }
 

@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use reactor::sync::Permit;
 use smallvec::{SmallVec, smallvec};
 use wire::frame::{self, RequestHeader};
 use wire::{ApiKey, Message, Reader};
 
+use crate::frame_reader::Grant;
 use crate::reply::{Close, Handled, Pending, Reply};
 use crate::shard::Shard;
 
@@ -114,7 +114,7 @@ fn support(key: ApiKey) -> Option<&'static ApiSupport> {
 }
 
 /// A permit for memory that ends with the answer, or earlier.
-pub(crate) type SharedPermit = Rc<Cell<Option<Permit>>>;
+pub(crate) type SharedPermit = Rc<Cell<Option<Grant>>>;
 
 /// A request whose header was understood; its body is decoded by the handler, from the frame.
 pub(crate) struct Request {
