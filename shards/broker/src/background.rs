@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use log::LogError;
 use reactor::{Class, spawn_in};
 use tracing::{debug, info, warn};
 
@@ -55,6 +56,8 @@ pub(crate) async fn retain(partition: &Partition) {
             info!(topic = %partition.topic, partition = partition.index, ?outcome, "retention");
         }
         Ok(_) => {}
+        // It moves, or is about to be opened again.
+        Err(LogError::Closed(_)) => {}
         Err(error) if failed_before => debug!(
             topic = %partition.topic, partition = partition.index, "retention still fails: {error}"
         ),

@@ -208,7 +208,7 @@ pub(crate) fn start_flush(core: &Rc<Core>) {
     let flush = async move {
         let _turn = core.shared.flush_turn(&core.dir()).await;
         if let Err(error) = flush(&core).await {
-            tracing::warn!(log = %core.name, "recovery point not moved: {error}");
+            note_unflushed(&core, &error);
         }
     };
     reactor::spawn_in(Class::Background, flush).detach();
@@ -221,10 +221,17 @@ pub(crate) fn start_idle_flush(core: &Rc<Core>) {
         let _turn = core.shared.flush_turn(&core.dir()).await;
         match flush(&core).await {
             Ok(_) => open_files::cool(&core),
-            Err(error) => tracing::warn!(log = %core.name, "recovery point not moved: {error}"),
+            Err(error) => note_unflushed(&core, &error),
         }
     };
     reactor::spawn_in(Class::Background, flush).detach();
+}
+
+fn note_unflushed(core: &Core, error: &LogError) {
+    // Whoever closed it has flushed it, or knows better.
+    if !matches!(error, LogError::Closed(_)) {
+        tracing::warn!(log = %core.name, "recovery point not moved: {error}");
+    }
 }
 
 /// Everything appended before the call is synced and need not be recovered.

@@ -63,7 +63,7 @@ pub use producer_snapshot::SnapshotDamage;
 pub use producer_state::ProducerRejection;
 pub use read::ReadPlan;
 pub use recovery::remove_deleted_dirs;
-pub use relocate::{Pace, Relocation};
+pub use relocate::{ALL_AGAIN, Pace, Relocation};
 pub use retention::{Hold, RetentionOutcome};
 pub use shared::{Failing, LogShared, SharedOptions};
 pub use timestamps::OffsetAt;

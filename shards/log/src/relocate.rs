@@ -29,6 +29,9 @@ const WINDOW: usize = 1 << 20;
 const BESIDE: [FileKind; 4] =
     [FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::TxnIndex, FileKind::Snapshot];
 
+/// What a pass returns whose copy is worth nothing.
+pub const ALL_AGAIN: u64 = u64::MAX;
+
 /// A copy in the making.
 pub struct Relocation {
     log: Log,
@@ -82,7 +85,7 @@ impl Relocation {
     }
 
     /// Copies what is in files and not in the copy. Returns how many bytes that were: few, and it is
-    /// time to close the log.
+    /// time to close the log. [`ALL_AGAIN`] if compaction has replaced some of them meanwhile.
     pub async fn pass(&mut self, pace: Pace<'_>) -> Result<u64, LogError> {
         self.log.0.check_open()?;
         let failed = |error| self.log.0.storage_error("copying to another disk", error);
@@ -105,12 +108,13 @@ impl Relocation {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     self.copied.remove(&source.base);
                 }
+                Err(_) if self.log.0.replaced() != self.replaced => return Ok(ALL_AGAIN),
                 Err(error) => {
                     return Err(self.log.0.storage_error("copying to another disk", error).into());
                 }
             }
         }
-        Ok(total)
+        Ok(if self.log.0.replaced() == self.replaced { total } else { ALL_AGAIN })
     }
 
     fn sources(&self) -> Vec<Source> {

@@ -9,9 +9,10 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use common::*;
-use log::{CleanOptions, Log, LogConfig, LogError, LogState, OpenHint};
+use log::{ALL_AGAIN, CleanOptions, Log, LogConfig, LogError, LogState, OpenHint, Relocation};
 use reactor::fs;
 use reactor::sim::{Crash, Outcome, World, with_faults};
 use wire::records::{BatchBuilder, batches};
@@ -196,4 +197,36 @@ fn one_operation_that_fails_at_any_step_of_a_pass_loses_nothing() {
         assert!(matches!(settled, Outcome::Finished(_)), "{step}: {settled:?}");
     }
     assert!(failed > 30 && offline > 0, "{failed} failed, {offline} offline");
+}
+
+/// A copy for another disk is in the making while a pass of compaction replaces what it copies.
+async fn copy_while_it_is_cleaned() -> Vec<u64> {
+    const TARGET: &str = "/other/keys-0";
+    let log = open_log(true).await;
+    let mut copy = Relocation::begin(log.clone(), PathBuf::from(TARGET)).await.unwrap();
+    let cleaning = log.clone();
+    // In the pause after the first bytes.
+    let cleaned = reactor::spawn(async move {
+        reactor::sleep(Duration::from_secs(1)).await;
+        pass(&cleaning).await
+    });
+    let slow = || Some(100);
+    assert_eq!(copy.pass(&slow).await.unwrap(), ALL_AGAIN);
+    assert!(cleaned.await.unwrap());
+    assert_ne!(copy.pass(&|| None).await.unwrap(), ALL_AGAIN);
+    log.close().await.unwrap();
+    copy.finish().await.unwrap();
+    let hint = OpenHint { clean: true, ..OpenHint::default() };
+    let opened = Log::open(&shared(64 << 10), PathBuf::from(TARGET), config(), hint, NOW_MS).await;
+    readable(&opened.unwrap().0).await.unwrap()
+}
+
+#[test]
+fn a_copy_begins_anew_when_compaction_replaces_its_segments() {
+    for seed in 0..10 {
+        let outcome = written(seed).run(copy_while_it_is_cleaned);
+        let Outcome::Finished(copied) = outcome else { panic!("seed {seed}: {outcome:?}") };
+        check(&copied, "in the copy");
+        assert!(copied.len() < RECORDS as usize, "seed {seed}: nothing was cleaned");
+    }
 }
