@@ -24,6 +24,7 @@ pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
         AppendError::Poisoned(_) => ErrorCode::KafkaStorageError,
         AppendError::OffsetsExhausted(_) => ErrorCode::KafkaStorageError,
         AppendError::LargerThanSegment { .. } => ErrorCode::RecordListTooLarge,
+        AppendError::Marker(_) => ErrorCode::UnknownServerError,
     }
 }
 

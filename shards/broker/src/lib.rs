@@ -23,6 +23,7 @@ mod fetch_session;
 mod frame_reader;
 mod groups;
 mod listener;
+mod markers;
 mod mesh;
 mod metadata_log;
 mod metrics;

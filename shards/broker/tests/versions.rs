@@ -16,18 +16,19 @@ use wire::messages::{
     CreateTopicsRequest, CreateTopicsResponse, DeleteRecordsRequest, DeleteRecordsResponse,
     DeleteTopicsRequest, DeleteTopicsResponse, DescribeClusterRequest, DescribeClusterResponse,
     DescribeConfigsRequest, DescribeConfigsResponse, DescribeLogDirsRequest,
-    DescribeLogDirsResponse, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
-    FetchRequest, FetchResponse, FindCoordinatorRequest, FindCoordinatorResponse,
-    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, InitProducerIdRequest,
-    InitProducerIdResponse, ListConfigResourcesRequest, ListConfigResourcesResponse,
-    ListOffsetsRequest, ListOffsetsResponse, ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse, MetadataRequest, MetadataResponse,
-    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, ProduceRequest, ProduceResponse,
-    UpdateFeaturesResponse, alter_configs_request, alter_partition_reassignments_request,
-    alter_replica_log_dirs_request, create_partitions_request, create_topics_request,
-    delete_records_request, delete_topics_request, describe_configs_request,
-    describe_topic_partitions_request, fetch_request, incremental_alter_configs_request,
-    list_offsets_request, metadata_request, offset_for_leader_epoch_request, produce_request,
+    DescribeLogDirsResponse, DescribeProducersResponse, DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse, FetchRequest, FetchResponse, FindCoordinatorRequest,
+    FindCoordinatorResponse, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
+    InitProducerIdRequest, InitProducerIdResponse, ListConfigResourcesRequest,
+    ListConfigResourcesResponse, ListOffsetsRequest, ListOffsetsResponse,
+    ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, MetadataRequest,
+    MetadataResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, ProduceRequest,
+    ProduceResponse, UpdateFeaturesResponse, WriteTxnMarkersResponse, alter_configs_request,
+    alter_partition_reassignments_request, alter_replica_log_dirs_request,
+    create_partitions_request, create_topics_request, delete_records_request,
+    delete_topics_request, describe_configs_request, describe_topic_partitions_request,
+    fetch_request, incremental_alter_configs_request, list_offsets_request, metadata_request,
+    offset_for_leader_epoch_request, produce_request,
 };
 use wire::messages::{
     join_group_request, leave_group_request, offset_commit_request, offset_delete_request,
@@ -50,6 +51,7 @@ response!(DescribeConfigs, DescribeConfigsResponse, borrows);
 response!(AlterReplicaLogDirs, AlterReplicaLogDirsResponse, borrows);
 response!(AlterPartitionReassignments, AlterPartitionReassignmentsResponse, borrows);
 response!(DescribeLogDirs, DescribeLogDirsResponse, borrows);
+response!(DescribeProducers, DescribeProducersResponse, borrows);
 response!(DescribeTopicPartitions, DescribeTopicPartitionsResponse, borrows);
 response!(Fetch, FetchResponse, borrows);
 response!(IncrementalAlterConfigs, IncrementalAlterConfigsResponse, borrows);
@@ -60,6 +62,7 @@ response!(ListPartitionReassignments, ListPartitionReassignmentsResponse, borrow
 response!(Metadata, MetadataResponse, borrows);
 response!(OffsetForLeaderEpoch, OffsetForLeaderEpochResponse, borrows);
 response!(Produce, ProduceResponse, borrows);
+response!(WriteTxnMarkers, WriteTxnMarkersResponse, borrows);
 response!(UpdateFeatures, UpdateFeaturesResponse, borrows);
 
 const TOPIC: &str = "versions";
@@ -171,6 +174,20 @@ async fn describe(asker: &mut Asker) {
     asker
         .every::<_, DescribeTopicPartitions>(ApiKey::DescribeTopicPartitions, request, check)
         .await;
+
+    let request = |_| m::DescribeProducersRequest {
+        topics: vec![m::describe_producers_request::TopicRequest {
+            name: TOPIC.into(),
+            partition_indexes: vec![0, 9].into(),
+        }]
+        .into(),
+    };
+    let check = |_, r: m::DescribeProducersResponse<'_>| {
+        let topic = r.topics.first().expect("topic");
+        let errors: Vec<i16> = topic.partitions.iter().map(|p| p.error_code).collect();
+        assert_eq!(errors, [0, 3]);
+    };
+    asker.every::<_, DescribeProducers>(ApiKey::DescribeProducers, request, check).await;
 
     let request = |version: i16| FindCoordinatorRequest {
         key: if version < 4 { "group".into() } else { "".into() },
@@ -378,6 +395,26 @@ async fn read_and_write(asker: &mut Asker) {
         assert_eq!((partition.error_code, partition.low_watermark), expected);
     };
     asker.every::<_, DeleteRecords>(ApiKey::DeleteRecords, request, check).await;
+
+    let request = |_| m::WriteTxnMarkersRequest {
+        markers: vec![m::write_txn_markers_request::WritableTxnMarker {
+            producer_id: 1 << 40,
+            topics: vec![m::write_txn_markers_request::WritableTxnMarkerTopic {
+                name: TOPIC.into(),
+                partition_indexes: vec![1, 99].into(),
+            }]
+            .into(),
+            ..Default::default()
+        }]
+        .into(),
+    };
+    let check = |version: i16, r: m::WriteTxnMarkersResponse<'_>| {
+        let marker = r.markers.first().expect("marker");
+        let topic = marker.topics.first().expect("topic");
+        let errors: Vec<i16> = topic.partitions.iter().map(|p| p.error_code).collect();
+        assert_eq!(errors, [0, 3], "version {version}");
+    };
+    asker.every::<_, WriteTxnMarkers>(ApiKey::WriteTxnMarkers, request, check).await;
 }
 
 /// A group of its own for each version.

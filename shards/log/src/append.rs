@@ -38,6 +38,16 @@ pub struct Appended {
     pub max_timestamp: i64,
 }
 
+/// The end of a transaction, as its coordinator wants it written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransactionMarker {
+    pub producer_id: i64,
+    pub producer_epoch: i16,
+    pub end: EndTransaction,
+    /// The coordinator has raised the producer's epoch for it (transaction.version 2, KIP-890).
+    pub raises_epoch: bool,
+}
+
 /// The producer's part of a header; `None` for producers without idempotence.
 pub(crate) fn producer_batch(header: &BatchHeader) -> Option<ProducerBatch> {
     let idempotent = header.has_producer() && !header.attributes.is_control();
@@ -73,6 +83,27 @@ pub(crate) fn marker(header: &BatchHeader, bytes: &[u8]) -> Option<Marker> {
 }
 
 impl Core {
+    pub(crate) fn append_marker(
+        &self,
+        marker: TransactionMarker,
+        epoch: i32,
+        now_ms: i64,
+    ) -> Result<Appended, AppendError> {
+        let TransactionMarker { producer_id, producer_epoch, end, raises_epoch } = marker;
+        let checked = Marker {
+            producer_id,
+            epoch: producer_epoch,
+            coordinator_epoch: end.coordinator_epoch,
+            committed: end.committed,
+            offset: self.state.borrow().log_end(),
+            timestamp: now_ms,
+            raises_epoch,
+        };
+        self.state.borrow().producers.check_marker(&checked)?;
+        let bytes = end.batch(producer_id, producer_epoch, now_ms)?;
+        self.append(&BatchView::parse(&bytes)?, epoch, now_ms)
+    }
+
     pub(crate) fn append(
         &self,
         batch: &BatchView<'_>,

@@ -54,6 +54,9 @@ pub enum AppendError {
     /// Offsets are used up. Unreachable in practice, but never wrapped.
     #[error("offset {0} is the last one there is")]
     OffsetsExhausted(i64),
+    /// A marker that cannot be made into a batch. Unreachable: it always has one small record.
+    #[error("the marker of a transaction cannot be written: {0}")]
+    Marker(#[from] wire::records::BatchError),
     /// No segment can hold the batch.
     #[error("a batch of {size} bytes is larger than a segment ({segment_bytes} bytes)")]
     LargerThanSegment { size: usize, segment_bytes: u32 },

@@ -48,7 +48,7 @@ pub mod txn_index;
 mod waiters;
 mod waits;
 
-pub use append::Appended;
+pub use append::{Appended, TransactionMarker};
 pub use cancel::Cancel;
 pub use compaction::{CleanOptions, CleanOutcome, Cleanable, IoBudget};
 pub use config::{ClosedAt, LogConfig, OpenHint, Preallocate, Promise, Recovered};
@@ -60,7 +60,7 @@ pub use names::{
     parse_partition_dir_name, partition_dir_name,
 };
 pub use producer_snapshot::SnapshotDamage;
-pub use producer_state::ProducerRejection;
+pub use producer_state::{ProducerRejection, ProducerView};
 pub use read::ReadPlan;
 pub use recovery::remove_deleted_dirs;
 pub use relocate::{ALL_AGAIN, Pace, Relocation};

@@ -9,13 +9,14 @@ use std::rc::Rc;
 use wire::Uuid;
 use wire::records::BatchView;
 
-use crate::append::Appended;
+use crate::append::{Appended, TransactionMarker};
 use crate::cancel::Cancel;
 use crate::compaction::{CleanOptions, CleanOutcome, Cleanable};
 use crate::config::{ClosedAt, LogConfig, OpenHint, Promise, Recovered};
 use crate::core::{Core, LogState};
 use crate::epochs::EpochStart;
 use crate::error::{AppendError, LogError, ReadError};
+use crate::producer_state::ProducerView;
 use crate::read::ReadPlan;
 use crate::retention::{Hold, RetentionOutcome};
 use crate::shared::LogShared;
@@ -63,6 +64,17 @@ impl Log {
         now_ms: i64,
     ) -> Result<Appended, AppendError> {
         self.0.append(batch, epoch, now_ms)
+    }
+
+    /// Ends a producer's transaction: appends the marker, as the producer's coordinator asks. One that
+    /// is late changes nothing.
+    pub fn append_marker(
+        &self,
+        marker: TransactionMarker,
+        epoch: i32,
+        now_ms: i64,
+    ) -> Result<Appended, AppendError> {
+        self.0.append_marker(marker, epoch, now_ms)
     }
 
     /// Resolves when an append that was refused as `Full` may fit; call it before anything else
@@ -122,6 +134,18 @@ impl Log {
 
     pub fn producer_count(&self) -> usize {
         self.0.state.borrow().producers.len()
+    }
+
+    /// What is known of a producer.
+    pub fn producer(&self, producer_id: i64) -> Option<ProducerView> {
+        self.0.state.borrow().producers.view(producer_id)
+    }
+
+    /// What is known of every producer, by growing id.
+    pub fn producers(&self) -> Vec<ProducerView> {
+        let mut all: Vec<ProducerView> = self.0.state.borrow().producers.iter().collect();
+        all.sort_unstable_by_key(|producer| producer.producer_id);
+        all
     }
 
     /// The folder, which changes when the log is deleted.

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use common::*;
-use log::{AbortedTxn, AppendError, Log, LogConfig, OpenHint, txn_index};
+use log::{
+    AbortedTxn, AppendError, Log, LogConfig, OpenHint, ProducerRejection, TransactionMarker,
+    txn_index,
+};
 use reactor::fs;
 use reactor::sim::{Crash, Outcome, World};
 use wire::records::control::EndTransaction;
@@ -214,4 +217,48 @@ fn the_index_goes_with_its_segment() {
         assert!(left <= 1, "{left} of {} are left", files.len());
         log.close().await.unwrap();
     });
+}
+
+/// A coordinator's marker ends what is open, once; late ones change nothing.
+#[test]
+fn a_marker_ends_its_transaction_and_a_late_one_is_refused() {
+    let outcome = World::new(1).run(|| async {
+        fs::create_dir_all(Path::new("/data")).await.unwrap();
+        let (shared, dir) = (shared(64 << 10), PathBuf::from(DIR));
+        let opened = Log::open(&shared, dir, config(), OpenHint::default(), NOW_MS).await;
+        let log = opened.unwrap().0;
+        append(&log, &data(7, 0)).await;
+        assert_eq!(log.producer(7).unwrap().open_since, Some(0));
+        assert_eq!(log.last_stable_offset(), 0);
+        let marker = |producer_epoch, coordinator_epoch, raises_epoch| TransactionMarker {
+            producer_id: 7,
+            producer_epoch,
+            end: EndTransaction { committed: false, coordinator_epoch },
+            raises_epoch,
+        };
+        let put = |marker| log.append_marker(marker, 0, NOW_MS);
+        // With transaction.version 2 the marker's epoch is above that of the batches.
+        let rejected = |answer: Result<_, AppendError>| match answer {
+            Err(AppendError::Producer(rejection)) => rejection,
+            other => panic!("{other:?}"),
+        };
+        let same = rejected(put(marker(0, 3, true)));
+        assert!(matches!(same, ProducerRejection::InvalidEpoch { current: 0, got: 0, .. }));
+        assert_eq!(log.log_end_offset(), 1);
+        let ended = put(marker(1, 3, true)).unwrap();
+        log.acknowledged(ended.last_offset + 1).await.unwrap();
+        assert_eq!((log.last_stable_offset(), log.log_end_offset()), (2, 2));
+        // Sent again, as its answer was lost: harmless.
+        let again = put(marker(1, 3, true)).unwrap();
+        log.acknowledged(again.last_offset + 1).await.unwrap();
+        let older = rejected(put(marker(1, 2, true)));
+        assert!(matches!(older, ProducerRejection::CoordinatorFenced { current: 3, got: 2, .. }));
+        let late = rejected(put(marker(0, 3, false)));
+        assert!(matches!(late, ProducerRejection::InvalidEpoch { current: 1, got: 0, .. }));
+        let aborted = log.aborted_transactions(0, 2).await.unwrap();
+        assert_eq!(aborted.len(), 1);
+        assert_eq!((aborted[0].first_offset, aborted[0].last_offset), (0, 1));
+        assert_eq!(log.producers().iter().map(|p| p.producer_id).collect::<Vec<_>>(), [7]);
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }

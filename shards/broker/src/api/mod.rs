@@ -33,6 +33,7 @@ mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
 mod describe_log_dirs;
+mod describe_producers;
 mod describe_topic_partitions;
 mod fetch;
 mod fetch_round;
@@ -50,6 +51,7 @@ mod offset_fetch;
 mod offset_for_leader_epoch;
 pub(crate) mod produce;
 mod update_features;
+mod write_txn_markers;
 
 /// One API and the versions that work.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +68,7 @@ const fn api(key: ApiKey, min: i16, max: i16) -> ApiSupport {
     ApiSupport { key, min, max, advertised_min: min }
 }
 
-static TABLE: [ApiSupport; 35] = [
+static TABLE: [ApiSupport; 37] = [
     ApiSupport { key: ApiKey::Produce, min: 3, max: 13, advertised_min: 0 },
     api(ApiKey::Fetch, 4, 18),
     api(ApiKey::ListOffsets, 1, 11),
@@ -86,6 +88,7 @@ static TABLE: [ApiSupport; 35] = [
     api(ApiKey::DeleteRecords, 0, 2),
     api(ApiKey::InitProducerId, 0, 5),
     api(ApiKey::OffsetForLeaderEpoch, 2, 4),
+    api(ApiKey::WriteTxnMarkers, 1, 2),
     api(ApiKey::DescribeConfigs, 1, 4),
     api(ApiKey::AlterConfigs, 0, 2),
     api(ApiKey::AlterReplicaLogDirs, 1, 2),
@@ -98,6 +101,7 @@ static TABLE: [ApiSupport; 35] = [
     api(ApiKey::OffsetDelete, 0, 0),
     api(ApiKey::UpdateFeatures, 0, 2),
     api(ApiKey::DescribeCluster, 0, 2),
+    api(ApiKey::DescribeProducers, 0, 0),
     api(ApiKey::ConsumerGroupHeartbeat, 0, 1),
     api(ApiKey::ConsumerGroupDescribe, 0, 1),
     api(ApiKey::ListConfigResources, 0, 1),
@@ -262,6 +266,8 @@ pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
         ApiKey::DeleteRecords => later!(delete_records::handle),
         ApiKey::InitProducerId => later!(init_producer_id::handle),
         ApiKey::OffsetForLeaderEpoch => later!(offset_for_leader_epoch::handle),
+        ApiKey::WriteTxnMarkers => later!(write_txn_markers::handle),
+        ApiKey::DescribeProducers => later!(describe_producers::handle),
         ApiKey::DescribeConfigs => later!(describe_configs::handle),
         ApiKey::AlterConfigs => later!(alter_configs::handle_replace),
         ApiKey::IncrementalAlterConfigs => later!(alter_configs::handle_incremental),

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use coord::GroupConfig;
+use log::TransactionMarker;
 use meta::Changes;
 use meta::config::ResourceKind;
 use meta::controller::GROUP_OFFSETS_TOPIC;
@@ -35,7 +36,7 @@ pub(crate) use metrics::samples;
 use crate::partition::Partition;
 use crate::shard::Shard;
 use metrics::Counted;
-use seat::Seat;
+use seat::{Ended, Seat};
 
 /// Coordinators of one shard that read their logs at the same time.
 const LOADING_MAX: usize = 2;
@@ -199,6 +200,35 @@ fn group_configs(shard: &Shard, partition: &Partition) -> Vec<(String, GroupConf
         Some((name.to_owned(), settings::group(overrides.of(ResourceKind::Group, name)?)?))
     })
     .collect()
+}
+
+/// Whether the groups of a coordinator are in this partition.
+pub(crate) fn has_groups(partition: &Partition) -> bool {
+    &*partition.topic == GROUP_OFFSETS_TOPIC
+}
+
+/// Appends the marker that ends a producer's transaction to a partition of `__consumer_offsets`. Returns
+/// where the log ends then.
+///
+/// # Errors
+/// What its sender is told; while the groups are loaded, to try again.
+pub(crate) async fn end_transaction(
+    shard: &Shard,
+    partition: &Rc<Partition>,
+    marker: TransactionMarker,
+) -> Result<i64, ErrorCode> {
+    loop {
+        let seat = shard.groups.seats.borrow().get(&partition.index).cloned();
+        let Some(seat) = seat.filter(|seat| seat.is_of(partition)) else {
+            return Err(ErrorCode::CoordinatorLoadInProgress);
+        };
+        match seat.end_transaction(marker) {
+            Ended::Appended(end) => return Ok(end),
+            Ended::Waits(shorter) => shorter.await,
+            Ended::NoMemory => partition.log.room().await,
+            Ended::Refused(code) => return Err(code),
+        }
+    }
 }
 
 /// Offsets of that many partitions were committed and acknowledged.

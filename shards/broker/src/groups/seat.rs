@@ -19,7 +19,7 @@ use ahash::AHashMap;
 use coord::{
     Config, Context, CoordError, Coordinator, Decision, GroupConfig, Reply, Request, Token,
 };
-use log::{AppendError, LogState};
+use log::{AppendError, LogState, TransactionMarker};
 use reactor::sync::{Notified, Notify, OneshotReceiver, OneshotSender, oneshot};
 use reactor::{Either, race};
 use tracing::{error, info, warn};
@@ -56,6 +56,17 @@ pub(super) enum HandedIn {
     Later(OneshotReceiver<Answer>),
     /// To be handed in again.
     Full(Notified),
+}
+
+/// What became of a marker.
+pub(super) enum Ended {
+    /// The log ends there now.
+    Appended(i64),
+    /// Decisions before it are not appended yet.
+    Waits(Notified),
+    /// The log has no memory for it now.
+    NoMemory,
+    Refused(ErrorCode),
 }
 
 pub(super) struct Seat {
@@ -274,6 +285,30 @@ impl Seat {
             }
             Err(AppendError::Full) => Ok(None),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Appends the marker that ends a producer's transaction: what it committed for groups counts from
+    /// now on, or is gone.
+    pub fn end_transaction(&self, marker: TransactionMarker) -> Ended {
+        let mut phase = self.phase.borrow_mut();
+        let active = match &mut *phase {
+            Phase::Active(active) => active,
+            Phase::Loading => return Ended::Refused(ErrorCode::CoordinatorLoadInProgress),
+            Phase::Gone(code) => return Ended::Refused(*code),
+        };
+        if active.held > 0 {
+            return Ended::Waits(self.room.notified());
+        }
+        let (epoch, now_ms) = (self.partition.leader_epoch(), reactor::wall_clock_ms());
+        match self.partition.log.append_marker(marker, epoch, now_ms) {
+            Ok(done) => {
+                active.coordinator.replay_marker(marker.producer_id, marker.end.committed);
+                active.end = done.last_offset + 1;
+                Ended::Appended(active.end)
+            }
+            Err(AppendError::Full) => Ended::NoMemory,
+            Err(error) => Ended::Refused(errors::of_append(&error)),
         }
     }
 
