@@ -1,8 +1,8 @@
 //! What the disk itself can do, on the same file system and day: the ceiling for the brokers.
 //!
-//! Two probes on a file of their own: large sequential direct writes from several threads, and
-//! small direct writes that wait for the device to have them, one after the other. Not a broker's
-//! pattern, only what a broker's figures are to be held against.
+//! Three probes on a file of their own: large sequential direct writes from several threads, reads of what
+//! they wrote, and small direct writes that wait for the device to have them, one after the other. Not a
+//! broker's pattern, only what a broker's figures are to be held against.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fadvise, fallocate, open};
-use rustix::io::{ReadWriteFlags, pwrite, pwritev2};
+use rustix::io::{ReadWriteFlags, pread, pwrite, pwritev2};
 
 use crate::error::{Error, Result};
 use crate::latency;
@@ -19,21 +19,24 @@ use crate::latency;
 const ALIGN: usize = 4096;
 const LARGE_BYTES: usize = 512 << 10;
 const SMALL_BYTES: usize = 4 << 10;
+const READ_BYTES: usize = 1 << 20;
+/// Threads that write, and then threads that read.
 const WRITERS: u64 = 4;
-/// Each writer goes round in a region of its own.
+/// Each of them goes round in a region of its own.
 const REGION_BYTES: u64 = 256 << 20;
 const FILES_MAX: usize = 5_000;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Ceiling {
     pub large_megabytes_per_second: f64,
+    pub read_megabytes_per_second: f64,
     pub small_synced_p50_micros: f64,
     pub small_synced_p99_micros: f64,
 }
 
 pub fn measure(folder: &Path, length: Duration) -> Result<Ceiling> {
     let path = folder.join("disk-probe");
-    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
     let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map(File::from).map_err(io(&path))?;
     fallocate(&file, FallocateFlags::empty(), 0, WRITERS * REGION_BYTES).map_err(io(&path))?;
     let ceiling = probe(&file, length).map_err(io(&path));
@@ -48,23 +51,44 @@ fn io(path: &Path) -> impl FnOnce(rustix::io::Errno) -> Error {
 }
 
 fn probe(file: &File, length: Duration) -> rustix::io::Result<Ceiling> {
-    let started = Instant::now();
-    let written: rustix::io::Result<Vec<u64>> = thread::scope(|scope| {
-        let writer = |number| scope.spawn(move || write_large(file, number, length));
-        let writers: Vec<_> = (0..WRITERS).map(writer).collect();
-        let end = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        writers.into_iter().map(end).collect()
-    });
-    let bytes: u64 = written?.iter().sum();
-    let seconds = started.elapsed().as_secs_f64();
+    let large = rate_of_all(|number| write_large(file, number, length))?;
+    let read = rate_of_all(|number| read_large(file, number, length))?;
     let small = write_small(file, length)?;
     Ok(Ceiling {
-        large_megabytes_per_second: bytes as f64 / 1e6 / seconds,
+        large_megabytes_per_second: large,
+        read_megabytes_per_second: read,
         small_synced_p50_micros: small.value_at_quantile(0.5) as f64,
         small_synced_p99_micros: small.value_at_quantile(0.99) as f64,
     })
+}
+
+/// MB/s of several threads together, each of which says how many bytes it has moved.
+fn rate_of_all(one: impl Fn(u64) -> rustix::io::Result<u64> + Sync) -> rustix::io::Result<f64> {
+    let started = Instant::now();
+    let moved: rustix::io::Result<Vec<u64>> = thread::scope(|scope| {
+        let one = &one;
+        let threads: Vec<_> = (0..WRITERS).map(|n| scope.spawn(move || one(n))).collect();
+        let end = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(end).collect()
+    });
+    let bytes: u64 = moved?.iter().sum();
+    Ok(bytes as f64 / 1e6 / started.elapsed().as_secs_f64())
+}
+
+/// Reads the region of the writer with this number, over and over.
+fn read_large(file: &File, number: u64, length: Duration) -> rustix::io::Result<u64> {
+    let mut buffer = vec![0; READ_BYTES + ALIGN];
+    let skip = buffer.as_ptr().align_offset(ALIGN);
+    let data = buffer.get_mut(skip..skip + READ_BYTES).unwrap_or_default();
+    let end = Instant::now() + length;
+    let (mut bytes, mut at) = (0, 0);
+    while Instant::now() < end {
+        bytes += pread(file, &mut *data, number * REGION_BYTES + at)? as u64;
+        at = (at + READ_BYTES as u64) % REGION_BYTES;
+    }
+    Ok(bytes)
 }
 
 fn write_large(file: &File, number: u64, length: Duration) -> rustix::io::Result<u64> {

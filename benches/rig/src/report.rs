@@ -134,7 +134,11 @@ pub fn table(results: &Results, conditions: &Conditions, scale: &Scale) -> Strin
         }
         text.push('\n');
     }
-    let _ = writeln!(text, "## Expected\n\n{}", expected::table(results, conditions.machine.cores));
+    let _ = writeln!(
+        text,
+        "## Expected\n\n{}",
+        expected::table(results, conditions.ceiling.read_megabytes_per_second)
+    );
     let _ = writeln!(text, "## Conditions\n\n{}", describe(conditions, scale, &results.failures));
     text
 }
@@ -180,7 +184,7 @@ fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
         "- commit {}; {}, {} cores shared by broker and client, {:.1} GiB memory; Linux {}\n\
          - data on {}\n\
          - the disk alone, same file system, same day: {:.0} MB/s (512 KiB direct writes, 4 at a \
-         time); 4 KiB synced write {:.2} ms p50, {:.2} ms p99\n\
+         time) and {:.0} MB/s (1 MiB direct reads, likewise); 4 KiB synced write {:.2} ms p50, {:.2} ms p99\n\
          - both brokers: replication factor 1, {}, otherwise their defaults\n\
          - Kafka: KRaft, one process, log level warn; {} with a heap of {MEMORY} ({} beside backfill \
          readers), {}\n\
@@ -195,6 +199,7 @@ fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
         machine.kernel,
         machine.file_system,
         c.ceiling.large_megabytes_per_second,
+        c.ceiling.read_megabytes_per_second,
         c.ceiling.small_synced_p50_micros / 1e3,
         c.ceiling.small_synced_p99_micros / 1e3,
         SETTINGS.map(|(key, value)| format!("{key}={value}")).join(", "),
@@ -262,6 +267,7 @@ pub fn json(results: &Results, c: &Conditions, scale: &Scale) -> Value {
         "file_system": c.machine.file_system,
         "disk": {
             "large_direct_megabytes_per_second": c.ceiling.large_megabytes_per_second,
+            "large_direct_read_megabytes_per_second": c.ceiling.read_megabytes_per_second,
             "small_synced_p50_micros": c.ceiling.small_synced_p50_micros,
             "small_synced_p99_micros": c.ceiling.small_synced_p99_micros,
         },

@@ -49,6 +49,8 @@ pub const KIBIBYTES: Measure = measure("KiB", Better::Lower);
 /// Nothing to be better at: some scan, some look only.
 pub const READ: Measure = measure("MiB read until then", Better::Neither);
 pub const SCANNED: Measure = measure("MiB scanned, it says", Better::Neither);
+/// From the start of the process.
+pub const CPU_SECONDS: Measure = measure("broker CPU s until then", Better::Lower);
 pub const COUNT: Measure = measure("number", Better::Lower);
 pub const P50: Measure = measure("p50 ms", Better::Lower);
 pub const P99: Measure = measure("p99 ms", Better::Lower);

@@ -16,7 +16,7 @@ use crate::admin::{self, Layout};
 use crate::cluster::Topic;
 use crate::error::{Error, Result};
 use crate::payload::Batch;
-use crate::results::{READ, SCANNED, SECONDS, Section};
+use crate::results::{CPU_SECONDS, READ, SCANNED, SECONDS, Section};
 use crate::scale::MANY;
 use crate::sweep::{Sweep, await_known};
 use crate::{disk, procfs, produce, scanned};
@@ -79,11 +79,13 @@ impl Leg<'_> {
         let batch = Batch::build(FEW_RECORD_BYTES, 1)?;
         let sweep = Sweep { topics: &topics, batch: &batch, least_end: held + 1 };
         let reached = sweep.run(launched)?;
+        let cpu_seconds = procfs::cpu_seconds(pid(broker)?)?;
         let read = procfs::bytes_read(pid(broker)?)? / MEBIBYTE;
         let first = format!("{row}: a first partition");
         self.add(Section::Restart, &first, SECONDS, reached.first.as_secs_f64());
         let all = format!("{row}: every partition");
         self.add(Section::Restart, &all, SECONDS, reached.all.as_secs_f64());
+        self.add(Section::Restart, &all, CPU_SECONDS, cpu_seconds);
         self.add(Section::Restart, &all, READ, read);
         if let Some(scanned) = self.scanned(broker, said)? {
             self.add(Section::Restart, &all, SCANNED, scanned / MEBIBYTE);
