@@ -5,7 +5,7 @@
 //! grow by a little while bulk data waits for it. So a disk's own queue stays short whatever the
 //! disk is: one that carries much at a time, one that is slow, one whose host lets only so many bytes
 //! a second through. Below one operation the window becomes a pause after each. Never stops bulk data
-//! altogether.
+//! altogether: at the worst it gets 16 MiB a second.
 //!
 //! What a write waits for the core counts too: a shard that has too much to do carries less bulk data.
 //!
@@ -34,6 +34,9 @@ const SLACK: Duration = Duration::from_micros(400);
 const REMEMBERED: Duration = Duration::from_secs(10);
 
 const PAUSE_MAX: Duration = Duration::from_millis(100);
+/// What bulk data gets in a second however long writes take: a consumer that catches up, retention and
+/// compaction must come to an end.
+const RATE_LEAST: f64 = (16 << 20) as f64;
 
 pub(crate) struct BulkWindow {
     bytes: u64,
@@ -102,7 +105,8 @@ impl BulkWindow {
         if cost > self.bytes {
             // Over operation and pause together the window is kept.
             let more = (cost - self.bytes) as f64 / self.bytes as f64;
-            self.resume = self.resume.max(now + (now - began).mul_f64(more).min(PAUSE_MAX));
+            let most = PAUSE_MAX.min(Duration::from_secs_f64(cost as f64 / RATE_LEAST));
+            self.resume = self.resume.max(now + (now - began).mul_f64(more).min(most));
         }
     }
 
@@ -211,7 +215,7 @@ mod tests {
         now += 2 * MS;
         window.end(PIECE, began, now);
         let resumes = window.resumes(now).unwrap();
-        assert_eq!(resumes - now, 2 * MS * 15, "a sixteenth of the time");
+        assert_eq!(resumes - now, MS * 125 / 8, "16 MiB a second at least");
         assert!(!window.admits(PIECE, now));
         assert!(window.admits(PIECE, resumes));
         assert_eq!(window.resumes(resumes), None);

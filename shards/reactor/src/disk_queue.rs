@@ -31,7 +31,7 @@ pub(crate) struct DiskId(u16);
 /// Disks of one shard that have a queue of their own; further ones share the first.
 const DISKS_MAX: usize = 256;
 
-/// Producers use a disk until they have not for this long.
+/// Producers use a disk until they have written nothing to it for this long.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 
 /// What an operation without data costs.
@@ -78,8 +78,9 @@ pub(crate) struct Ticket {
 enum Kind {
     /// Counts in it.
     Bulk,
-    /// Moves it.
-    SmallWrite {
+    /// A producer's: a small one moves it.
+    Produced {
+        small: bool,
         synced: bool,
     },
     Other,
@@ -117,6 +118,8 @@ struct DiskQueue {
     bulk: BulkWindow,
     /// Where the class that went last stood; never goes back.
     present: u64,
+    /// Writes of producers in flight.
+    producing: u32,
     last_produced: Option<Instant>,
 }
 
@@ -196,8 +199,8 @@ impl DiskQueues {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX).max(PLAIN_COST);
         let kind = match (op, class) {
             (Op::Read { .. } | Op::Write { .. }, Class::Backfill | Class::Background) => Kind::Bulk,
-            (Op::Write { sync, .. }, Class::Produce) if cost <= bulk_window::SMALL_WRITE => {
-                Kind::SmallWrite { synced: *sync }
+            (Op::Write { sync, .. }, Class::Produce) => {
+                Kind::Produced { small: cost <= bulk_window::SMALL_WRITE, synced: *sync }
             }
             _ => Kind::Other,
         };
@@ -218,7 +221,8 @@ impl DiskQueues {
         now: Instant,
     ) -> Option<Op> {
         let Some(queue) = self.queues.get_mut(usize::from(ticket.disk.0)) else { return Some(op) };
-        if ticket.class == Class::Produce {
+        // Looking at a disk or opening a file on it is not producing.
+        if matches!(ticket.kind, Kind::Produced { .. }) {
             queue.last_produced = Some(now);
         }
         let lane = &mut queue.lanes[ticket.class.index()];
@@ -254,7 +258,12 @@ impl DiskQueues {
         }
         match ticket.kind {
             Kind::Bulk => queue.bulk.end(u64::from(ticket.cost), ticket.began, now),
-            Kind::SmallWrite { synced } => queue.bulk.note_write(synced, ticket.began, now),
+            Kind::Produced { small, synced } => {
+                queue.producing -= 1;
+                if small {
+                    queue.bulk.note_write(synced, ticket.began, now);
+                }
+            }
             Kind::Other => {}
         }
         queue.waiting > 0
@@ -319,8 +328,8 @@ impl DiskQueue {
         if class == Class::Produce {
             return true;
         }
-        let beside_producers = self.lanes[Class::Produce.index()].ops > 0
-            || self.last_produced.is_some_and(|last| now - last < QUIET_AFTER);
+        let beside_producers =
+            self.producing > 0 || self.last_produced.is_some_and(|last| now - last < QUIET_AFTER);
         if beside_producers && ticket.kind == Kind::Bulk {
             let first = self.first_bulk().filter(|first| first.class != class);
             let waits_too = first.is_some_and(|f| !self.bulk.admits(u64::from(f.cost), now));
@@ -366,8 +375,10 @@ impl DiskQueue {
         if class != Class::Produce {
             self.shared_bytes += cost;
         }
-        if ticket.kind == Kind::Bulk {
-            self.bulk.begin(cost);
+        match ticket.kind {
+            Kind::Bulk => self.bulk.begin(cost),
+            Kind::Produced { .. } => self.producing += 1,
+            Kind::Other => {}
         }
     }
 
@@ -410,7 +421,7 @@ mod tests {
     fn a_pause_that_ended_unseen_is_not_forgotten() {
         let mut queues = DiskQueues::default();
         let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap() };
-        let write = ticket(Class::Produce, Kind::SmallWrite { synced: false }, at(0));
+        let write = ticket(Class::Produce, Kind::Produced { small: true, synced: false }, at(0));
         assert!(queues.admit(write, Token::new(0), op(), at(0)).is_some());
         let bulk = ticket(Class::Backfill, Kind::Bulk, at(0));
         assert!(queues.admit(bulk, Token::new(1), op(), at(0)).is_some());
@@ -434,7 +445,7 @@ mod tests {
     fn a_large_operation_is_not_passed_by_small_ones_for_ever() {
         let mut queues = DiskQueues::default();
         let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap() };
-        let write = ticket(Class::Produce, Kind::SmallWrite { synced: false }, at(0));
+        let write = ticket(Class::Produce, Kind::Produced { small: true, synced: false }, at(0));
         assert!(queues.admit(write, Token::new(0), op(), at(0)).is_some());
         let small = Ticket { cost: 128 << 10, ..ticket(Class::Backfill, Kind::Bulk, at(0)) };
         let mut running: VecDeque<Ticket> = VecDeque::new();
@@ -458,5 +469,24 @@ mod tests {
             }
         }
         panic!("the large one never went");
+    }
+
+    /// A broker looks at its disks all the time, in the class that is nobody's in particular.
+    #[test]
+    fn who_only_looks_at_a_disk_does_not_hold_up_bulk_data() {
+        let mut queues = DiskQueues::default();
+        let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap() };
+        let look = Ticket { cost: PLAIN_COST, ..ticket(Class::Produce, Kind::Other, at(0)) };
+        let piece = Ticket { cost: 256 << 10, ..ticket(Class::Backfill, Kind::Bulk, at(0)) };
+        assert!(queues.admit(look, Token::new(0), op(), at(0)).is_some());
+        for token in 1..9 {
+            assert!(queues.admit(piece, Token::new(token), op(), at(1)).is_some(), "{token}");
+        }
+        let write = ticket(Class::Produce, Kind::Produced { small: false, synced: false }, at(1));
+        assert!(queues.admit(write, Token::new(9), op(), at(1)).is_some());
+        assert!(queues.admit(piece, Token::new(10), op(), at(1)).is_none());
+        queues.release(write, at(2));
+        assert!(queues.next(at(2)).is_none(), "there may be more to come");
+        assert!(queues.next(at(1500)).is_some());
     }
 }
