@@ -17,15 +17,20 @@
 //! | u32 n | n leader epochs: i32 epoch, i64 start |
 //! | u32 n | n bytes of the last partial block below position |
 //! | u8 1 | u32 n | n bytes of a producer snapshot |  or  | u8 0 | (it is in `.snapshot`)
+//! | u32 n | n segments: see `listed` |
+//! | u32 n | n bytes of earlier batches of producers: see `earlier` |
 //! ```
-//! `crc` is a CRC-32C of all that follows it.
+//! `crc` is a CRC-32C of all that follows it. The last two lines are new in version 2; a checkpoint of
+//! version 1 vouches for no segment.
 
 use bytes::{Buf, BufMut};
 use thiserror::Error;
 use wire::Uuid;
 
+use crate::earlier::EARLIER_BYTES_MAX;
 use crate::epochs::EpochStart;
 use crate::index;
+use crate::listed::{Listed, SEGMENTS_MAX};
 use crate::segment::{Entries, Newest};
 use crate::tail::{BLOCK, block_floor};
 use crate::time_index;
@@ -34,7 +39,9 @@ use crate::time_index;
 pub(crate) const FILE: &str = "corelane.checkpoint";
 
 const MAGIC: [u8; 4] = *b"CLCP";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// Without the list of segments and the earlier batches.
+const FIRST_VERSION: u16 = 1;
 /// Magic, version and checksum.
 const HEAD: usize = 10;
 /// A snapshot of more bytes is read from its own file.
@@ -50,6 +57,10 @@ pub(crate) struct Checkpoint {
     pub(crate) epochs: Vec<EpochStart>,
     /// `None`: too large, it is in the `.snapshot` file of the recovery point.
     pub(crate) producers: Option<Vec<u8>>,
+    /// The segments below the recovery point, by growing base offset: the newest of them.
+    pub(crate) segments: Vec<Listed>,
+    /// Batches of producers before the last ones, as `earlier` has them.
+    pub(crate) earlier: Vec<u8>,
 }
 
 /// What is known of the last segment up to the recovery point.
@@ -84,7 +95,7 @@ pub(crate) enum Damage {
 
 impl Checkpoint {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256 + self.end.seed.len());
+        let mut out = Vec::with_capacity(256 + self.end.seed.len() + self.segments.len() * 24);
         out.put_slice(&MAGIC);
         out.put_u16(VERSION);
         out.put_u32(0);
@@ -122,6 +133,12 @@ impl Checkpoint {
             out.put_u32(snapshot.len() as u32);
             out.put_slice(snapshot);
         }
+        out.put_u32(self.segments.len() as u32);
+        for listed in &self.segments {
+            listed.encode(&mut out);
+        }
+        out.put_u32(self.earlier.len() as u32);
+        out.put_slice(&self.earlier);
         let crc = crc32c::crc32c(out.get(HEAD..).unwrap_or_default());
         if let Some(field) = out.get_mut(HEAD - 4..HEAD) {
             field.copy_from_slice(&crc.to_be_bytes());
@@ -134,7 +151,7 @@ impl Checkpoint {
         let mut magic = [0; 4];
         input.try_copy_to_slice(&mut magic).map_err(short)?;
         let version = input.try_get_u16().map_err(short)?;
-        if magic != MAGIC || version != VERSION {
+        if magic != MAGIC || !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(Damage::Version);
         }
         let crc = input.try_get_u32().map_err(short)?;
@@ -158,6 +175,11 @@ impl Checkpoint {
             0 => None,
             _ => Some(take(&mut input)?),
         };
+        let (mut segments, mut earlier) = (Vec::new(), Vec::new());
+        if version > FIRST_VERSION {
+            segments = decode_segments(&mut input)?;
+            earlier = take(&mut input)?;
+        }
         let whole = Checkpoint {
             topic_id: Uuid(topic_id),
             log_start,
@@ -165,6 +187,8 @@ impl Checkpoint {
             end,
             epochs,
             producers,
+            segments,
+            earlier,
         };
         if whole.is_consistent() { Ok(whole) } else { Err(Damage::Contradiction) }
     }
@@ -180,6 +204,9 @@ impl Checkpoint {
             && partial < BLOCK
             && shown(end.last_offset_entry.is_some(), end.entries.offsets)
             && shown(end.last_time_entry.is_some(), end.entries.times)
+            && self.segments.is_sorted_by(|a, b| a.base < b.base)
+            && self.segments.last().is_none_or(|last| last.base < self.recovery_point)
+            && self.earlier.len() <= EARLIER_BYTES_MAX
     }
 }
 
@@ -219,6 +246,14 @@ fn decode_end(input: &mut &[u8]) -> Result<SegmentEnd, Damage> {
     })
 }
 
+fn decode_segments(input: &mut &[u8]) -> Result<Vec<Listed>, Damage> {
+    let count = input.try_get_u32().map_err(short)? as usize;
+    if count > SEGMENTS_MAX {
+        return Err(Damage::Contradiction);
+    }
+    (0..count).map(|_| Listed::decode(input).map_err(short)).collect()
+}
+
 fn take(input: &mut &[u8]) -> Result<Vec<u8>, Damage> {
     let len = input.try_get_u32().map_err(short)? as usize;
     let (taken, rest) = input.split_at_checked(len).ok_or(Damage::Short)?;
@@ -231,11 +266,11 @@ fn short(_: bytes::TryGetError) -> Damage {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sample() -> Checkpoint {
+    pub(crate) fn sample() -> Checkpoint {
         Checkpoint {
             topic_id: Uuid([7; 16]),
             log_start: 3,
@@ -253,6 +288,15 @@ mod tests {
             },
             epochs: vec![EpochStart { epoch: 2, start_offset: 50 }],
             producers: Some(vec![9; 30]),
+            segments: vec![
+                Listed { base: 40, bytes: 800, newest: None },
+                Listed {
+                    base: 100,
+                    bytes: 4096 + 5,
+                    newest: Some(Newest { timestamp: 1_000, offset: 119 }),
+                },
+            ],
+            earlier: vec![3; 35],
         }
     }
 
@@ -263,6 +307,8 @@ mod tests {
         without.end.entries = Entries::default();
         without.end.last_offset_entry = None;
         without.end.last_time_entry = None;
+        without.segments.clear();
+        without.earlier.clear();
         for checkpoint in [sample(), without] {
             let bytes = checkpoint.encode();
             assert_eq!(Checkpoint::decode(&bytes), Ok(checkpoint));
@@ -277,11 +323,19 @@ mod tests {
 
     #[test]
     fn fields_that_contradict_each_other_are_refused() {
-        let broken: [fn(&mut Checkpoint); 4] = [
+        let broken: [fn(&mut Checkpoint); 8] = [
             |c| c.end.seed.clear(),
             |c| c.recovery_point = 99,
             |c| c.end.entries.offsets = 0,
             |c| c.end.position = 0,
+            |c| c.segments.reverse(),
+            |c| c.segments[1].base = 120,
+            |c| c.earlier = vec![0; EARLIER_BYTES_MAX + 1],
+            |c| {
+                let listed = |base| Listed { base, bytes: 1, newest: None };
+                (c.recovery_point, c.end.base) = (1 << 20, 1 << 19);
+                c.segments = (0..=SEGMENTS_MAX as i64).map(listed).collect();
+            },
         ];
         for (n, change) in broken.into_iter().enumerate() {
             let mut checkpoint = sample();
@@ -289,6 +343,22 @@ mod tests {
             let read = Checkpoint::decode(&checkpoint.encode());
             assert_eq!(read, Err(Damage::Contradiction), "change {n}");
         }
+    }
+
+    /// As earlier releases wrote it: everything up to the two new parts.
+    #[test]
+    fn version_1_is_read_and_vouches_for_nothing() {
+        let mut old = sample();
+        let mut bytes = old.encode();
+        bytes.truncate(bytes.len() - (4 + 2 * 24) - (4 + old.earlier.len()));
+        bytes[4..6].copy_from_slice(&FIRST_VERSION.to_be_bytes());
+        let crc = crc32c::crc32c(&bytes[HEAD..]);
+        bytes[HEAD - 4..HEAD].copy_from_slice(&crc.to_be_bytes());
+        old.segments.clear();
+        old.earlier.clear();
+        assert_eq!(Checkpoint::decode(&bytes), Ok(old));
+        bytes[4..6].copy_from_slice(&(VERSION + 1).to_be_bytes());
+        assert_eq!(Checkpoint::decode(&bytes), Err(Damage::Version));
     }
 
     proptest! {

@@ -72,7 +72,7 @@ async fn load_once(core: &Rc<Core>, base: i64) -> Result<Rc<Indexes>, LogError> 
             return Ok(indexes);
         }
     };
-    hold(core, base, &indexes);
+    hold(core, base, &indexes, false);
     Ok(indexes)
 }
 
@@ -81,7 +81,7 @@ async fn keep(core: &Rc<Core>, base: i64, indexes: &Rc<Indexes>, replaced: u64) 
     let _alone = core.swapping.acquire(1).await;
     if core.replaced() == replaced {
         save_all(core, base, indexes).await;
-        hold(core, base, indexes);
+        hold(core, base, indexes, true);
     }
 }
 
@@ -174,12 +174,17 @@ pub(crate) async fn renew(core: &Rc<Core>, base: i64) -> Result<(), LogError> {
     Ok(())
 }
 
-fn hold(core: &Rc<Core>, base: i64, indexes: &Rc<Indexes>) {
+/// `made_anew`: they come from the batches, not from the files.
+fn hold(core: &Rc<Core>, base: i64, indexes: &Rc<Indexes>, made_anew: bool) {
     let mut state = core.state.borrow_mut();
     if let Some(segment) = state.segment_mut(base) {
         segment.indexes = Some(Rc::clone(indexes));
         segment.below = Entries::default();
-        segment.newest = newest_of(segment, indexes);
+        // What the batches have said counts more than what a file says.
+        if made_anew || segment.newest.is_none() || segment.newest_is_indexed {
+            segment.newest = newest_of(segment, indexes);
+            segment.newest_is_indexed = !made_anew;
+        }
     }
     drop(state);
     core.shared.note_warm(core.me.clone(), base, indexes.memory_bytes(), false);
@@ -226,6 +231,7 @@ async fn last_entry(core: &Rc<Core>, base: i64) -> Result<Option<Newest>, LogErr
     let newest = Newest { timestamp: entry.timestamp, offset: base + i64::from(entry.offset) };
     if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
         segment.newest = Some(newest);
+        segment.newest_is_indexed = true;
     }
     Ok(Some(newest))
 }

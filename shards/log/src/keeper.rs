@@ -18,10 +18,12 @@ use crate::checkpoint::{self, Checkpoint, SNAPSHOT_BYTES_MAX, SegmentEnd};
 use crate::checkpoints::{LEADER_EPOCHS, encode_epochs};
 use crate::config::ClosedAt;
 use crate::core::{Core, LogState, State};
+use crate::earlier::ProducersAt;
 use crate::error::{LogError, StorageError};
 use crate::files;
 use crate::graveyard;
 use crate::indexes;
+use crate::listed::SEGMENTS_MAX;
 use crate::names::{FileKind, file_path};
 use crate::open_files;
 use crate::prepare;
@@ -108,9 +110,10 @@ async fn save_state_up_to(core: &Rc<Core>, end: i64) -> io::Result<Option<Checkp
         state.segment_mut(end).and_then(|s| s.snapshot.take())
     };
     let mut checkpoint = None;
-    if let Some(bytes) = snapshot {
-        checkpoint = core.state.borrow().checkpoint_at_start(end, &bytes);
-        files::write_small(&file_path(&dir, FileKind::Snapshot, end), bytes, true).await?;
+    if let Some(producers) = snapshot {
+        checkpoint = core.state.borrow().checkpoint_at_start(end, &producers);
+        let path = file_path(&dir, FileKind::Snapshot, end);
+        files::write_small(&path, producers.snapshot, true).await?;
     }
     save_epochs(core).await?;
     Ok(checkpoint)
@@ -147,6 +150,19 @@ async fn note_recovery_point(core: &Rc<Core>, to: i64, checkpoint: Option<Checkp
         return;
     }
     core.state.borrow_mut().checkpointed = to;
+}
+
+/// Removes the checkpoint, so that it vouches for nothing any longer; the next flush writes another.
+/// Needs no space.
+pub(crate) async fn forget_checkpoint(core: &Core) -> io::Result<()> {
+    let dir = core.dir();
+    {
+        let mut state = core.state.borrow_mut();
+        state.checkpointed = -1;
+        state.changed_since_flush = true;
+    }
+    files::remove_if_there(&dir.join(checkpoint::FILE)).await?;
+    fs::sync_dir(&dir).await
 }
 
 /// Appends the index entries that the files lack, of every segment that starts below `end`.
@@ -250,9 +266,9 @@ async fn flush_held(core: &Rc<Core>) -> Result<i64, LogError> {
             return Ok(state.recovery_point);
         }
         state.bytes_since_flush = 0;
-        let snapshot = state.producers.encode();
-        let checkpoint = state.checkpoint(&snapshot);
-        (state.log_end(), snapshot, checkpoint)
+        let producers = state.producers.at_this_offset();
+        let checkpoint = state.checkpoint(&producers);
+        (state.log_end(), producers.snapshot, checkpoint)
     };
     let flushed = flush_to(core, target, snapshot, checkpoint).await;
     if flushed.is_err() {
@@ -298,7 +314,7 @@ async fn flush_to(
 
 impl State {
     /// What a checkpoint says of the log as it stands, once all of it is written and synced.
-    fn checkpoint(&self, snapshot: &[u8]) -> Option<Checkpoint> {
+    fn checkpoint(&self, producers: &ProducersAt) -> Option<Checkpoint> {
         let active = self.segments.back()?;
         let held = active.indexes.as_ref()?;
         let entries = active.unsaved()?.total();
@@ -315,11 +331,11 @@ impl State {
             last_time_entry: held.times.last(),
             seed,
         };
-        Some(self.checkpoint_with(active.next_offset, end, snapshot))
+        Some(self.checkpoint_with(active.next_offset, end, producers))
     }
 
     /// The same for the start of a segment, whatever was appended behind it since.
-    fn checkpoint_at_start(&self, base: i64, snapshot: &[u8]) -> Option<Checkpoint> {
+    fn checkpoint_at_start(&self, base: i64, producers: &ProducersAt) -> Option<Checkpoint> {
         self.segment(base)?;
         let end = SegmentEnd {
             base,
@@ -332,18 +348,26 @@ impl State {
             last_time_entry: None,
             seed: Vec::new(),
         };
-        Some(self.checkpoint_with(base, end, snapshot))
+        Some(self.checkpoint_with(base, end, producers))
     }
 
-    fn checkpoint_with(&self, to: i64, end: SegmentEnd, snapshot: &[u8]) -> Checkpoint {
+    /// All that is listed is synced, size and name, before such a checkpoint is written.
+    fn checkpoint_with(&self, to: i64, end: SegmentEnd, producers: &ProducersAt) -> Checkpoint {
         let below = self.epochs.entries().iter().filter(|e| e.start_offset < to);
+        let count = self.segments.partition_point(|s| s.base < to);
+        let newest = self.segments.range(count.saturating_sub(SEGMENTS_MAX)..count);
+        let bytes = |s: &Segment| if s.base == end.base { end.position } else { s.size };
+        let segments = newest.map(|s| s.listed(bytes(s))).collect();
+        let snapshot = &producers.snapshot;
         Checkpoint {
             topic_id: self.topic_id,
             log_start: self.log_start.min(to),
             recovery_point: to,
             end,
             epochs: below.copied().collect(),
-            producers: (snapshot.len() <= SNAPSHOT_BYTES_MAX).then(|| snapshot.to_vec()),
+            producers: (snapshot.len() <= SNAPSHOT_BYTES_MAX).then(|| snapshot.clone()),
+            segments,
+            earlier: producers.earlier.clone(),
         }
     }
 }

@@ -13,6 +13,7 @@
 //!   00000000000000000000.log.deleted          past retention, unlinked after a delay
 //!   00000000000000000000.log.cleaned          a compacted segment in the making
 //!   00000000000000000000.log.swap             a compacted segment that takes its place
+//!   00000000000000000000.log.aside-<ms>       lay behind damage; never touched again
 //!   next-segment.prepared                     made ahead for the next roll; never holds data
 //! ```
 
@@ -29,6 +30,8 @@ pub(crate) const TMP_SUFFIX: &str = ".tmp";
 pub(crate) const CLEANED_SUFFIX: &str = ".cleaned";
 /// A made segment on its way to its place.
 pub(crate) const SWAP_SUFFIX: &str = ".swap";
+/// A segment that cannot be reached any longer.
+const ASIDE: &str = ".log.aside-";
 pub(crate) const PREPARED_FILE: &str = "next-segment.prepared";
 /// Kafka's mark of a copy that will take the place of the partition's folder on another disk.
 const DIR_FUTURE_SUFFIX: &str = "-future";
@@ -91,6 +94,16 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
+}
+
+/// The name that a segment takes when it lies behind damage: none of a log's files.
+pub(crate) fn aside_path(path: &Path, now_ms: i64) -> PathBuf {
+    with_suffix(path, &format!(".aside-{now_ms}"))
+}
+
+/// Whether a file is a segment that was set aside.
+pub(crate) fn is_aside(name: &str) -> bool {
+    name.contains(ASIDE)
 }
 
 pub(crate) fn classify(name: &str) -> Found {
@@ -188,6 +201,7 @@ mod tests {
             ("00000000000000000000.log.deleted", Found::Leftover),
             ("00000000000000000000.index.cleaned", Found::Leftover),
             ("leader-epoch-checkpoint.tmp", Found::Leftover),
+            ("00000000000000000000.log.aside-1700000000000", Found::Other),
             (PREPARED_FILE, Found::Leftover),
         ];
         for (name, expected) in table {

@@ -356,7 +356,8 @@ impl Producer {
         }
     }
 
-    fn batches(&self) -> &[BatchMeta] {
+    /// The oldest first.
+    pub(crate) fn batches(&self) -> &[BatchMeta] {
         self.batches.get(..usize::from(self.kept)).unwrap_or_default()
     }
 
@@ -364,9 +365,13 @@ impl Producer {
     fn take_epoch(&mut self, epoch: i16) {
         if self.epoch != epoch {
             self.epoch = epoch;
-            self.kept = 0;
-            self.batches = [BatchMeta::default(); BATCHES_KEPT];
+            self.forget_batches();
         }
+    }
+
+    pub(crate) fn forget_batches(&mut self) {
+        self.kept = 0;
+        self.batches = [BatchMeta::default(); BATCHES_KEPT];
     }
 
     fn repeated(&self, batch: &ProducerBatch) -> Option<BatchMeta> {

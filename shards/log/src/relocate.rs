@@ -201,10 +201,11 @@ impl Relocation {
             if copied.is_some_and(|copied| copied.whole) && there == Some(size) {
                 continue;
             }
-            let Found::Of(FileKind::Log, _) = found else {
+            // A segment that was set aside is as large as any.
+            if !matches!(found, Found::Of(FileKind::Log, _)) && size <= WINDOW as u64 {
                 copy_small(&old, &new).await?;
                 continue;
-            };
+            }
             let from = copied.map_or(0, |copied| copied.bytes.min(size));
             let mut at = from / ALIGN as u64 * ALIGN as u64;
             while at < size {

@@ -11,7 +11,8 @@
 //!
 //! The start of the log is written to a checkpoint in the partition's folder before any file goes:
 //! names may come back after a power cut, in any order, and an opening removes those below. On a disk
-//! that is too full for that, files go all the same, one segment after the other.
+//! that is too full for that, files go all the same, one segment after the other, and before them the
+//! checkpoint that vouches for them.
 
 use std::io;
 use std::path::PathBuf;
@@ -391,6 +392,11 @@ async fn take_oldest(core: &Rc<Core>, count: usize, now_ms: i64) -> Result<Remov
     let count = core.state.borrow_mut().removable(count, now_ms);
     keep_end(core).await?;
     let start_is_saved = save_start(core, count).await;
+    if !start_is_saved && count > 0 {
+        // It would be missed that what it lists is gone.
+        let forgotten = keeper::forget_checkpoint(core).await;
+        forgotten.map_err(|error| core.storage_error("removing a checkpoint", error))?;
+    }
     let gone = core.state.borrow_mut().detach_oldest(count);
     let bytes = gone.iter().map(|s| u64::from(s.size)).sum();
     let bases: Vec<i64> = gone.iter().map(|s| s.base).collect();

@@ -18,7 +18,9 @@ use wire::records::BatchHeader;
 
 use crate::checkpoint::Checkpoint;
 use crate::config::LogConfig;
+use crate::earlier::ProducersAt;
 use crate::index::{self, OffsetIndex};
+use crate::listed::Listed;
 use crate::tail::Tail;
 use crate::time_index::{self, TimeIndex};
 use crate::txn_index::Aborted;
@@ -98,6 +100,8 @@ pub(crate) struct Segment {
     pub(crate) bytes_since_entry: u32,
     /// `None` until it is read from the time index of a sealed segment.
     pub(crate) newest: Option<Newest>,
+    /// It comes from an index file: a help, never the truth.
+    pub(crate) newest_is_indexed: bool,
     /// The first batch's timestamp; rolling by time counts from it.
     pub(crate) first_timestamp: i64,
     pub(crate) created_ms: i64,
@@ -119,7 +123,7 @@ pub(crate) struct Segment {
     /// Aborted transactions whose marker is in this segment.
     pub(crate) aborted: Aborted,
     /// Producer state as of this segment's base offset, until it is written to a file.
-    pub(crate) snapshot: Option<Vec<u8>>,
+    pub(crate) snapshot: Option<ProducersAt>,
 }
 
 impl Segment {
@@ -139,6 +143,7 @@ impl Segment {
             saved: Entries::default(),
             bytes_since_entry: 0,
             newest: Some(Newest { timestamp: NO_TIMESTAMP, offset: base }),
+            newest_is_indexed: false,
             first_timestamp: NO_TIMESTAMP,
             created_ms: now_ms,
             jitter_ms,
@@ -172,6 +177,12 @@ impl Segment {
             aborted: Aborted::unknown(),
             ..Segment::new(base, 0, 0)
         }
+    }
+
+    /// What a checkpoint says of it up to `bytes`, below its recovery point.
+    pub(crate) fn listed(&self, bytes: u32) -> Listed {
+        let newest = self.newest.filter(|_| !self.newest_is_indexed && bytes == self.size);
+        Listed { base: self.base, bytes, newest }
     }
 
     /// Takes over what a checkpoint knows of the segment up to its recovery point.
@@ -354,6 +365,7 @@ impl Segment {
         let none = Newest { timestamp: NO_TIMESTAMP, offset: self.base };
         self.newest =
             [indexed, noted].into_iter().flatten().max_by_key(|n| n.timestamp).or(Some(none));
+        self.newest_is_indexed = false;
         self.below = Entries::default();
         self.saved = Entries::default();
         self.indexes = Some(Rc::new(indexes));

@@ -701,8 +701,8 @@ fn a_topic_that_asks_for_syncs_later_keeps_what_they_cover() {
     }
 }
 
-/// Something cut the file below the checkpoint. When the log has grown past it again, the position
-/// in it is in the middle of another batch.
+/// Something cut the file below a checkpoint that vouches for nothing, as earlier releases wrote it. When
+/// the log has grown past it again, the position in it is in the middle of another batch.
 #[test]
 fn a_checkpoint_that_the_log_fell_short_of_is_not_trusted_later() {
     let mut world = World::new(1);
@@ -721,6 +721,9 @@ fn a_checkpoint_that_the_log_fell_short_of_is_not_trusted_later() {
         let file = File::open(&path, OpenOptions::for_writing()).await.unwrap();
         file.set_len(half).await.unwrap();
         file.close().await.unwrap();
+        let path = Path::new(DIR).join("corelane.checkpoint");
+        let checkpoint = fs::read(&path).await.unwrap();
+        fs::write_atomic(&path, of_version_1(checkpoint)).await.unwrap();
     });
     assert!(matches!(cut, Outcome::Finished(())), "{cut:?}");
     let grown = world.run(|| async {
@@ -739,6 +742,16 @@ fn a_checkpoint_that_the_log_fell_short_of_is_not_trusted_later() {
     assert!(
         there.iter().zip(0..).all(|((offset, read), n)| *offset == n as i64 && *read == sent(n))
     );
+}
+
+/// A checkpoint without its list of one segment and its producers' batches, of which there are none.
+fn of_version_1(mut checkpoint: Vec<u8>) -> Vec<u8> {
+    let listed = checkpoint.split_off(checkpoint.len() - (4 + 24 + 4));
+    assert_eq!((&listed[..4], &listed[28..]), (&[0, 0, 0, 1][..], &[0; 4][..]));
+    checkpoint[4..6].copy_from_slice(&1u16.to_be_bytes());
+    let crc = crc32c::crc32c(&checkpoint[10..]);
+    checkpoint[6..10].copy_from_slice(&crc.to_be_bytes());
+    checkpoint
 }
 
 async fn open_as(config: LogConfig) -> Log {

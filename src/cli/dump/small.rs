@@ -203,7 +203,10 @@ fn own_checkpoint(bytes: &[u8]) -> Line {
         .number("newestTimestamp", own.newest_timestamp)
         .number("indexEntries", position(own.index_entries as u64))
         .number("timeIndexEntries", position(own.time_index_entries as u64))
-        .text("epochs", epochs.join(", "));
+        .text("epochs", epochs.join(", "))
+        .number("listedSegments", position(own.listed_segments as u64))
+        .number("listedBytes", position(own.listed_bytes))
+        .number("earlierBatchesBytes", position(own.earlier_batches_bytes as u64));
     line
 }
 

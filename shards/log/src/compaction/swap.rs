@@ -40,6 +40,7 @@ use crate::names::{
     CLEANED_SUFFIX, FileKind, Found, SWAP_SUFFIX, classify, deleted_path, file_name, file_path,
     with_suffix,
 };
+use crate::keeper;
 use crate::retention;
 use crate::scan::{Found as Scanned, Scanner};
 use crate::segment::Segment;
@@ -78,7 +79,7 @@ async fn replace_held(core: &Rc<Core>, old: &[i64], made: Made) -> Result<(), Lo
     let point = core.state.borrow().recovery_point;
     let saved = fs::write_atomic(&dir.join(RECOVERY_POINTS), encode_own_offset(&dir, point)).await;
     saved.map_err(failed)?;
-    forget_checkpoint(core, &dir, old).await.map_err(failed)?;
+    unlist(core, &dir, old).await.map_err(failed)?;
     prepare(&dir, made.base).await.map_err(failed)?;
     let alone = core.swapping.acquire(1).await;
     let renamed = async {
@@ -127,21 +128,26 @@ impl State {
     }
 }
 
-/// A checkpoint that names a position in a segment that goes must go first: opening would look for
-/// a batch there. What it also says, the recovery point and the snapshots say.
-async fn forget_checkpoint(core: &Core, dir: &Path, old: &[i64]) -> io::Result<()> {
+/// What the checkpoint vouches for must be there when the log is opened: it lets go of segments before
+/// they go. One that names a position in such a segment is removed; what it also says, the recovery
+/// point and the snapshots say. The next flush writes one that lists what is there then.
+async fn unlist(core: &Core, dir: &Path, old: &[i64]) -> io::Result<()> {
     let path = dir.join(checkpoint::FILE);
     let Some(bytes) = read_if_there(&path).await? else { return Ok(()) };
-    if Checkpoint::decode(&bytes).is_ok_and(|known| !old.contains(&known.end.base)) {
-        return Ok(());
+    match Checkpoint::decode(&bytes) {
+        Ok(mut known) if !old.contains(&known.end.base) => {
+            if !known.unlist(old) {
+                return Ok(());
+            }
+            {
+                let mut state = core.state.borrow_mut();
+                state.checkpointed = -1;
+                state.changed_since_flush = true;
+            }
+            fs::write_atomic(&path, known.encode()).await
+        }
+        Ok(_) | Err(_) => keeper::forget_checkpoint(core).await,
     }
-    {
-        let mut state = core.state.borrow_mut();
-        state.checkpointed = -1;
-        state.changed_since_flush = true;
-    }
-    fs::remove_file(&path).await?;
-    fs::sync_dir(dir).await
 }
 
 fn named(dir: &Path, kind: FileKind, base: i64, suffix: &str) -> PathBuf {

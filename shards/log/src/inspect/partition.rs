@@ -3,6 +3,7 @@
 //! One pass over the batches; what it learns of producers, transactions and epochs is what the
 //! snapshots, transaction indexes and checkpoints are held against.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,10 +16,11 @@ use super::{Batches, FileName, Findings, Severity, Step};
 use crate::checkpoint::{self, Checkpoint};
 use crate::checkpoints::{
     LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS, decode_epochs,
-    decode_offsets, decode_partition_metadata, read_if_there,
+    decode_offsets, decode_partition_metadata, read_if_there, read_own_offset,
 };
 use crate::epochs::LeaderEpochs;
-use crate::names::{FileKind, file_path};
+use crate::listed::Unmet;
+use crate::names::{self, FileKind, file_path};
 use crate::producer_state::ProducerStates;
 
 /// What the data folder's checkpoints say of a partition.
@@ -69,9 +71,9 @@ pub async fn verify_partition(
     let listed = list(dir, findings).await?;
     let topic_id = topic_id(dir, findings).await?;
     let epochs = epochs(dir, findings).await?;
-    let own = own_checkpoint(dir, findings).await?;
+    let mut own = own_checkpoint(dir, findings).await?;
     let other = own.as_ref().map(|own| own.topic_id).filter(|id| is_other(*id, topic_id));
-    let own = own.filter(|_| other.is_none() || !context.foreign);
+    own = own.filter(|_| other.is_none() || !context.foreign);
     let (mut own_point, mut own_start) = (None, None);
     if let Some(id) = other {
         let severity = if context.foreign { Severity::Note } else { Severity::Damage };
@@ -133,12 +135,53 @@ pub async fn verify_partition(
             findings.tell(Severity::Damage, &dir.join(file), None, text);
         }
     }
+    if let Some(own) = own.filter(|_| other.is_none()) {
+        check_listed(dir, own, own_start.unwrap_or(0), findings).await?;
+    }
     for (base, path) in listed.of_segments {
         if !listed.segments.contains(&base) {
             findings.tell(Severity::Note, &path, None, "it belongs to no segment");
         }
     }
     Ok(summary)
+}
+
+/// Holds the folder against what its checkpoint vouches for: an opening would refuse it. What a running
+/// broker changes meanwhile is no finding.
+async fn check_listed(
+    dir: &Path,
+    mut own: Checkpoint,
+    mut log_start: i64,
+    findings: &mut Findings<'_>,
+) -> io::Result<()> {
+    loop {
+        let mut sizes = HashMap::new();
+        for listed in &own.segments {
+            match fs::metadata(&file_path(dir, FileKind::Log, listed.base)).await {
+                Ok(file) => drop(sizes.insert(listed.base, file.size)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let unmet: Vec<Unmet> =
+            own.unmet(log_start, |base| sizes.get(&base).copied()).collect();
+        if unmet.is_empty() {
+            return Ok(());
+        }
+        let now = read_if_there(&dir.join(checkpoint::FILE)).await?;
+        let now = now.and_then(|bytes| Checkpoint::decode(&bytes).ok());
+        let start = read_own_offset(dir, LOG_START_OFFSETS).await?.unwrap_or(0);
+        if now.as_ref() == Some(&own) && start <= log_start {
+            for unmet in unmet {
+                let path = file_path(dir, FileKind::Log, unmet.base);
+                findings.tell(Severity::Damage, &path, unmet.found, unmet.problem());
+            }
+            return Ok(());
+        }
+        let Some(now) = now else { return Ok(()) };
+        own = now;
+        log_start = log_start.max(start);
+    }
 }
 
 /// No epoch starts behind the end of the log.
@@ -171,6 +214,10 @@ async fn list(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Listed> {
                 findings.tell(Severity::Note, &path, None, text);
             }
             FileName::Other if is_known(&entry.name) => {}
+            FileName::Other if names::is_aside(&entry.name) => {
+                let text = "a segment that was set aside when the log was found damaged before it";
+                findings.tell(Severity::Note, &path, None, text);
+            }
             FileName::Other => {
                 findings.tell(Severity::Note, &path, None, "not a file of a partition");
             }
@@ -289,6 +336,9 @@ pub fn describe_checkpoint(bytes: &[u8]) -> Result<CheckpointView, String> {
         index_entries: own.end.entries.offsets,
         time_index_entries: own.end.entries.times,
         epochs: own.epochs,
+        listed_segments: own.segments.len(),
+        listed_bytes: own.segments.iter().map(|listed| u64::from(listed.bytes)).sum(),
+        earlier_batches_bytes: own.earlier.len(),
     })
 }
 
@@ -306,6 +356,11 @@ pub struct CheckpointView {
     pub index_entries: usize,
     pub time_index_entries: usize,
     pub epochs: Vec<crate::epochs::EpochStart>,
+    /// Segments that it vouches for, and the bytes in them.
+    pub listed_segments: usize,
+    pub listed_bytes: u64,
+    /// Bytes of what it keeps of producers besides their last batches.
+    pub earlier_batches_bytes: usize,
 }
 
 /// Producers as of the first segment, if a snapshot says; and whether one does.

@@ -34,7 +34,7 @@ impl Opening {
         let mut segments: VecDeque<Segment> = sealed
             .iter()
             .zip(next_bases)
-            .map(|(s, next)| Segment::on_disk(s.base, next, s.size))
+            .map(|(s, next)| self.sealed(*s, next))
             .collect();
         let end = active.next_offset;
         segments.push_back(active);

@@ -1,7 +1,8 @@
 //! What a partition's folder holds, and the small files in it.
 //!
-//! Owns: the listing of the folder, the removal of what a crash left half made, the choice of a
-//! producer snapshot, and the reading of the partition's own checkpoints.
+//! Owns: the listing of the folder, the look whether it holds what its checkpoint vouches for, the
+//! removal of what a crash left half made, the choice of a producer snapshot, and the reading of the
+//! partition's own checkpoints.
 
 use std::io;
 
@@ -64,12 +65,15 @@ pub(super) struct Inventory {
     /// Segments that have aborted transactions.
     pub(super) txn_indexes: Vec<i64>,
     pub(super) has: SmallFiles,
+    /// Half made or half deleted.
+    leftovers: Vec<String>,
+    /// A swap of segments was not finished.
+    swapping: bool,
 }
 
 impl Opening {
-    /// Lists the folder and removes what a crash left half made or half deleted. One that is not
-    /// there is made, unless it was there before. The name of a new folder is synced when something
-    /// in it must last.
+    /// Lists the folder. One that is not there is made, unless it was there before. The name of a new
+    /// folder is synced when something in it must last.
     pub(super) async fn take_inventory(&self, expected: bool) -> Result<Inventory, LogError> {
         let failed = |error| self.fail("listing a partition", error);
         let entries = match fs::read_dir(&self.dir).await {
@@ -85,12 +89,24 @@ impl Opening {
         self.sort_out(entries).await.map_err(failed)
     }
 
-    async fn sort_out(&self, mut entries: Vec<fs::DirEntry>) -> io::Result<Inventory> {
+    /// Removes or finishes what a crash left half made or half deleted. The inventory of what is there
+    /// then.
+    pub(super) async fn clear_up(&self, mut inventory: Inventory) -> Result<Inventory, LogError> {
+        let cleared = async {
+            if inventory.swapping {
+                swap::finish(&self.dir).await?;
+                inventory = self.sort_out(fs::read_dir(&self.dir).await?).await?;
+            }
+            for name in std::mem::take(&mut inventory.leftovers) {
+                remove_if_there(&self.dir.join(name)).await?;
+            }
+            Ok(inventory)
+        };
+        cleared.await.map_err(|error| self.fail("clearing up a partition", error))
+    }
+
+    async fn sort_out(&self, entries: Vec<fs::DirEntry>) -> io::Result<Inventory> {
         let mut inventory = Inventory::default();
-        if entries.iter().any(|entry| entry.name.ends_with(names::SWAP_SUFFIX)) {
-            swap::finish(&self.dir).await?;
-            entries = fs::read_dir(&self.dir).await?;
-        }
         for entry in entries {
             match names::classify(&entry.name) {
                 Name::Of(FileKind::Log, base) => {
@@ -102,9 +118,12 @@ impl Opening {
                 }
                 Name::Of(FileKind::Snapshot, at) => inventory.snapshots.push(at),
                 Name::Of(FileKind::TxnIndex, base) => inventory.txn_indexes.push(base),
-                Name::Leftover => remove_if_there(&self.dir.join(&entry.name)).await?,
+                Name::Leftover => inventory.leftovers.push(entry.name),
                 Name::Of(..) => {}
-                Name::Other => inventory.has.note(&entry.name),
+                Name::Other => {
+                    inventory.swapping |= entry.name.ends_with(names::SWAP_SUFFIX);
+                    inventory.has.note(&entry.name);
+                }
             }
         }
         inventory.segments.sort_unstable_by_key(|s| s.base);
@@ -130,6 +149,44 @@ impl Opening {
             inventory.snapshots.retain(|at| *at != segment.base);
         }
         Ok(())
+    }
+
+    /// Refuses a folder that does not hold what its checkpoint vouches for. What lies below the start
+    /// of the log may be gone.
+    pub(super) fn check_listed(
+        &self,
+        inventory: &Inventory,
+        known: &Checkpoint,
+        saved_start: Option<i64>,
+        hint: &OpenHint,
+    ) -> Result<(), LogError> {
+        if hint.topic_id.is_some_and(|id| id != known.topic_id && !known.topic_id.is_zero()) {
+            return Ok(());
+        }
+        let mut log_start = known.log_start.max(saved_start.unwrap_or(0));
+        if inventory.has.log_start && saved_start.is_none() {
+            // Damaged, it may have said that what is missing at the start was removed.
+            let oldest = inventory.segments.first().map_or(0, |s| s.base);
+            log_start = log_start.max(hint.log_start_offset).max(oldest);
+        }
+        let size_of = |base| {
+            let place = inventory.segments.binary_search_by_key(&base, |s| s.base).ok()?;
+            inventory.segments.get(place).map(|s| u64::from(s.size))
+        };
+        match known.unmet(log_start, size_of).next() {
+            None => Ok(()),
+            Some(unmet) => {
+                let file = file_path(&self.dir, FileKind::Log, unmet.base);
+                let problem = format!(
+                    "{}; put it back from a copy, or, to go on with what there is, remove {} and \
+                     start again",
+                    unmet.problem(),
+                    self.dir.join(checkpoint::FILE).display()
+                );
+                let (file, position) = (file.display().to_string(), unmet.found.unwrap_or(0));
+                Err(LogError::Corrupt { file, position, problem })
+            }
+        }
     }
 
     /// The partition's checkpoint, if it has one that can be used.
@@ -253,6 +310,7 @@ impl Opening {
             match ProducerStates::decode(&bytes) {
                 Ok(producers) => {
                     self.producers = producers;
+                    self.producers.restore_earlier(&self.earlier);
                     return Ok(Some(at));
                 }
                 Err(damage) => {

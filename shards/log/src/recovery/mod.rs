@@ -4,11 +4,12 @@
 //!
 //! | found | done |
 //! |---|---|
+//! | a segment that the checkpoint lists is missing or short | the log is not opened, nothing is touched |
 //! | the last segment ends where the checkpoint says | nothing is read, whatever the shutdown |
 //! | clean shutdown, no such checkpoint | only the end of the last segment is walked, from its last index entry |
 //! | crash | everything from the recovery point (or the producer snapshot before it) is read |
 //! | bad checksum, wrong offset, zeros, half a batch | the log ends there; later segments go |
-//! | the same below the recovery point | likewise, with an error that says how much was lost |
+//! | the same below the recovery point | likewise, with an error that says how much was lost; later segments are set aside |
 //! | index missing or damaged | made anew, now if the segment is read anyway, else when needed |
 //! | snapshot damaged | the next older one and a longer walk |
 //!
@@ -35,10 +36,13 @@ use crate::config::{LogConfig, OpenHint, Recovered};
 use crate::core::{Core, State};
 use crate::epochs::LeaderEpochs;
 use crate::error::{LogError, StorageError};
+use crate::listed::{self, Listed};
 use crate::names::{self, FileKind, file_path};
 use crate::producer_state::ProducerStates;
+use crate::segment::Segment;
 use crate::shared::LogShared;
 use crate::txn_index::Aborted;
+use inventory::OnDisk;
 
 pub(crate) async fn open(
     shared: &LogShared,
@@ -60,6 +64,9 @@ pub(crate) async fn open(
         producers: ProducerStates::default(),
         report: Recovered::default(),
         cleaner_point: None,
+        listed: Vec::new(),
+        checkpoint_gone: false,
+        earlier: Vec::new(),
     };
     let state = opening.run(hint).await?;
     opening.report.log_end_offset = state.log_end();
@@ -79,15 +86,28 @@ struct Opening {
     report: Recovered,
     /// Below it compaction may have left holes.
     cleaner_point: Option<i64>,
+    /// What the checkpoint vouches for, as long as it is there.
+    listed: Vec<Listed>,
+    checkpoint_gone: bool,
+    /// Batches of producers that no snapshot has.
+    earlier: Vec<u8>,
 }
 
 impl Opening {
     async fn run(&mut self, hint: OpenHint) -> Result<State, LogError> {
-        let mut inventory = self.take_inventory(hint.expected).await?;
+        let inventory = self.take_inventory(hint.expected).await?;
         let checkpoint = self.saved_checkpoint(&inventory).await?;
-        let checkpoint = self.check_topic(&hint, &inventory, checkpoint).await?;
-        let known = checkpoint.as_ref();
         let saved_start = self.saved_offset(LOG_START_OFFSETS, inventory.has.log_start).await?;
+        if let Some(known) = &checkpoint {
+            self.check_listed(&inventory, known, saved_start, &hint)?;
+        }
+        let mut inventory = self.clear_up(inventory).await?;
+        let mut checkpoint = self.check_topic(&hint, &inventory, checkpoint).await?;
+        if let Some(known) = &mut checkpoint {
+            self.listed = std::mem::take(&mut known.segments);
+            self.earlier = std::mem::take(&mut known.earlier);
+        }
+        let known = checkpoint.as_ref();
         // The partition's own files are written before the data folder's, and have a checksum.
         let own_start = saved_start.max(known.map(|c| c.log_start));
         let log_start = own_start.unwrap_or(hint.log_start_offset);
@@ -126,6 +146,10 @@ impl Opening {
             }
         }
         let end = state.log_end();
+        if end < recovery_point {
+            tracing::error!(log = %self.name, end, recovery_point,
+                "damage below the recovery point: offsets from {end} on are lost");
+        }
         state.log_start = log_start;
         state.cleaner_point = self.cleaner_point;
         state.saved_start = saved_start.unwrap_or(0);
@@ -135,7 +159,8 @@ impl Opening {
         // sync of its parent, when something in it must last, makes sure.
         state.dir_name_unsynced = !untouched;
         // A crash may have come between the making of a file and the sync of its name.
-        state.names_unsynced = !synced;
+        // One without a batch also before the checkpoint was written.
+        state.names_unsynced = !synced || state.segments.back().is_some_and(|s| s.size == 0);
         self.epochs.truncate_end(end);
         state.epochs = std::mem::take(&mut self.epochs);
         state.producers = std::mem::take(&mut self.producers);
@@ -176,6 +201,19 @@ impl Opening {
         let file = file_path(&self.dir, FileKind::Log, base);
         let problem = format!("{problem}, though more was written; put it back from a copy");
         LogError::Corrupt { file: file.display().to_string(), position: position.into(), problem }
+    }
+
+    /// A segment that nothing is read of.
+    fn sealed(&self, found: OnDisk, next_base: i64) -> Segment {
+        let mut segment = Segment::on_disk(found.base, next_base, found.size);
+        let listed = listed::find(&self.listed, found.base);
+        segment.newest = listed.filter(|s| s.bytes == found.size).and_then(|s| s.newest);
+        segment
+    }
+
+    /// Whether the checkpoint vouches for more of a segment than this.
+    fn is_listed_beyond(&self, base: i64, bytes: u32) -> bool {
+        listed::find(&self.listed, base).is_some_and(|listed| listed.bytes > bytes)
     }
 
     async fn open_file(&self, base: i64, create: bool) -> Result<File, LogError> {

@@ -12,7 +12,7 @@ use crate::core::State;
 use crate::error::LogError;
 use crate::files::remove_if_there;
 use crate::indexes;
-use crate::names::{FileKind, file_path};
+use crate::names::{self, FileKind, file_path};
 use crate::producer_state::ProducerStates;
 use crate::scan::Scanner;
 use crate::segment::Segment;
@@ -30,6 +30,9 @@ impl Opening {
     ) -> Result<(), LogError> {
         let Some(segment) = segments.back_mut() else { return Ok(()) };
         let Some(file) = segment.file.clone() else { return Ok(()) };
+        if self.is_listed_beyond(segment.base, segment.size) {
+            self.forget_checkpoint().await?;
+        }
         if segment.size < on_disk.size {
             let mut rest = Scanner::new(file.clone(), segment.size, on_disk.size);
             let last = rest.last_nonzero().await;
@@ -68,7 +71,8 @@ impl Opening {
         Ok(())
     }
 
-    /// Removes the segments behind the one where the log now ends.
+    /// Removes the segments behind the one where the log now ends. Those that were safe once are only
+    /// set aside: something else than a crash came between, and somebody may still want them.
     pub(super) async fn remove_later(
         &mut self,
         later: &[OnDisk],
@@ -77,16 +81,23 @@ impl Opening {
     ) -> Result<(), LogError> {
         let end = segments.back().map_or(0, |s| s.next_offset);
         let bytes: u64 = later.iter().map(|s| u64::from(s.size)).sum();
-        if end < recovery_point {
-            tracing::error!(log = %self.name, end, recovery_point, segments = later.len(), bytes,
-                "damage below the recovery point: offsets from {end} on are lost");
-        } else if !later.is_empty() {
+        if !later.is_empty() {
             tracing::warn!(log = %self.name, end, segments = later.len(), bytes,
                 "removed segments behind the end of the log");
+        }
+        if later.iter().any(|s| self.is_listed_beyond(s.base, 0)) {
+            self.forget_checkpoint().await?;
         }
         for segment in later {
             self.report.segments_removed += 1;
             self.report.truncated_bytes += u64::from(segment.size);
+            if segment.base < recovery_point && segment.size > 0 {
+                let from = file_path(&self.dir, FileKind::Log, segment.base);
+                let aside = names::aside_path(&from, self.now_ms);
+                tracing::warn!(log = %self.name, "{} is set aside", aside.display());
+                let renamed = fs::rename(&from, &aside).await;
+                renamed.map_err(|error| self.fail("setting a segment aside", error))?;
+            }
             for kind in FileKind::OF_SEGMENT {
                 remove_if_there(&file_path(&self.dir, kind, segment.base))
                     .await
@@ -101,25 +112,36 @@ impl Opening {
         Ok(())
     }
 
-    /// Removes a checkpoint that claims more than the log still holds: once the log has grown past
-    /// its position again, the next opening would begin to read in the middle of another batch.
-    pub(super) async fn drop_unreached(
-        &self,
-        checkpoint: Option<Checkpoint>,
-        state: &State,
-    ) -> Result<Option<Checkpoint>, LogError> {
-        let Some(known) = checkpoint else { return Ok(None) };
-        let is_short = |s: &Segment| s.size < known.end.position;
-        if known.recovery_point <= state.log_end()
-            && !state.segment(known.end.base).is_some_and(is_short)
-        {
-            return Ok(Some(known));
-        }
+    /// Before something goes that the checkpoint vouches for: the next opening would miss it.
+    async fn forget_checkpoint(&mut self) -> Result<(), LogError> {
         let removed = async {
             remove_if_there(&self.dir.join(checkpoint::FILE)).await?;
             fs::sync_dir(&self.dir).await
         };
         removed.await.map_err(|error| self.fail("removing a checkpoint", error))?;
+        self.listed.clear();
+        self.checkpoint_gone = true;
+        Ok(())
+    }
+
+    /// Removes a checkpoint that claims more than the log still holds: once the log has grown past
+    /// its position again, the next opening would begin to read in the middle of another batch.
+    pub(super) async fn drop_unreached(
+        &mut self,
+        checkpoint: Option<Checkpoint>,
+        state: &State,
+    ) -> Result<Option<Checkpoint>, LogError> {
+        let Some(known) = checkpoint else { return Ok(None) };
+        let is_short = |s: &Segment| s.size < known.end.position;
+        if self.checkpoint_gone {
+            return Ok(None);
+        }
+        if known.recovery_point <= state.log_end()
+            && !state.segment(known.end.base).is_some_and(is_short)
+        {
+            return Ok(Some(known));
+        }
+        self.forget_checkpoint().await?;
         Ok(None)
     }
 

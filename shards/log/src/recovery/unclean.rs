@@ -37,7 +37,7 @@ impl Opening {
             let next = on_disk.get(i + 1).copied();
             if i < first {
                 let next_base = next.map_or(segment.base, |n| n.base);
-                segments.push_back(Segment::on_disk(segment.base, next_base, segment.size));
+                segments.push_back(self.sealed(*segment, next_base));
                 continue;
             }
             let old = next.is_some_and(|n| n.base <= recovery_point);

@@ -31,7 +31,7 @@ impl Opening {
         let mut segments: VecDeque<Segment> = sealed
             .iter()
             .zip(next_bases)
-            .map(|(s, next)| Segment::on_disk(s.base, next, s.size))
+            .map(|(s, next)| self.sealed(*s, next))
             .collect();
         let mut active = Segment::new(last.base, self.now_ms, 0);
         active.resume(checkpoint);
@@ -56,6 +56,7 @@ impl Opening {
         match checkpoint.producers.as_deref().map(ProducerStates::decode) {
             Some(Ok(producers)) => {
                 self.producers = producers;
+                self.producers.restore_earlier(&self.earlier);
                 Ok(true)
             }
             Some(Err(_)) | None => {

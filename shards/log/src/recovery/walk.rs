@@ -172,6 +172,7 @@ impl Opening {
                 if let Some(entry) = indexes.times.last() {
                     let offset = segment.base + i64::from(entry.offset);
                     segment.newest = Some(Newest { timestamp: entry.timestamp, offset });
+                    segment.newest_is_indexed = true;
                 }
                 segment.indexes = Some(Rc::new(indexes));
                 if start.position > 0 {

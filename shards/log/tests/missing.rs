@@ -1,0 +1,284 @@
+//! Segments that are missing, empty or too short: the log does not open over them and touches nothing,
+//! unless they went by a way that the log knows of.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use common::*;
+use log::inspect::{Finding, Findings, PartitionContext, Severity, verify_partition};
+use log::{CleanOptions, Log, LogConfig, LogError, OpenHint};
+use wire::records::BatchBuilder;
+
+const BATCHES: u64 = 60;
+const CHECKPOINT: &str = "corelane.checkpoint";
+
+fn config() -> LogConfig {
+    LogConfig {
+        segment_bytes: 6_000,
+        index_interval_bytes: 400,
+        file_delete_delay_ms: 0,
+        ..LogConfig::default()
+    }
+}
+
+async fn append_some(log: &Log, numbers: std::ops::Range<u64>) {
+    for n in numbers {
+        append(log, &batch(&[value(n, 400)], NOW_MS + n as i64)).await;
+    }
+    log.acknowledged(log.log_end_offset()).await.unwrap();
+}
+
+/// A log of 60 batches in several segments: closed, or flushed and left as by a crash.
+fn write(path: &Path, close: bool) {
+    let path = path.to_path_buf();
+    on_uring(move || async move {
+        let (log, _) = open(&shared(1 << 20), path, config()).await;
+        append_some(&log, 0..BATCHES).await;
+        match close {
+            true => drop(log.close().await.unwrap()),
+            false => log.flush().await.unwrap(),
+        }
+    });
+}
+
+/// Names and bytes of all files.
+fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let name = |e: &std::fs::DirEntry| e.file_name().into_string().unwrap();
+    entries.map(|e| (name(&e), std::fs::read(e.path()).unwrap())).collect()
+}
+
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let names = contents(dir).into_keys().filter(|name| name.ends_with(".log"));
+    names.map(|name| dir.join(name)).collect()
+}
+
+fn base_of(segment: &Path) -> i64 {
+    segment.file_stem().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+/// Where the log ends, or why it does not open.
+fn end_of(path: &Path, hint: OpenHint) -> Result<i64, LogError> {
+    let path = path.to_path_buf();
+    on_uring(move || async move {
+        let (log, _) = Log::open(&shared(1 << 20), path, config(), hint, NOW_MS).await?;
+        let end = log.log_end_offset();
+        log.close().await?;
+        Ok(end)
+    })
+}
+
+fn damage_of(path: &Path) -> Vec<Finding> {
+    let path = path.to_path_buf();
+    on_uring(move || async move {
+        let mut found = Vec::new();
+        let mut sink = |finding: Finding| found.push(finding);
+        let mut findings = Findings::new(&mut sink);
+        verify_partition(&path, PartitionContext::default(), &mut findings).await.unwrap();
+        found.retain(|finding| finding.severity == Severity::Damage);
+        found
+    })
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Removed,
+    Emptied,
+    Shortened,
+}
+
+impl Loss {
+    /// `bytes` of the file are batches.
+    fn befall(self, file: &Path, bytes: u64) {
+        let cut = |len| std::fs::File::options().write(true).open(file).unwrap().set_len(len);
+        match self {
+            Loss::Removed => std::fs::remove_file(file).unwrap(),
+            Loss::Emptied => cut(0).unwrap(),
+            Loss::Shortened => cut(bytes - 1).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn a_log_whose_segment_is_missing_or_short_does_not_open_and_is_left_alone() {
+    for close in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("orders-0");
+        write(&path, close);
+        std::fs::write(path.join("leftover.tmp"), b"x").unwrap();
+        let sound = contents(&path);
+        let all = segments(&path);
+        assert!(all.len() >= 4, "{all:?}");
+        for file in [&all[0], &all[1], &all[all.len() - 2], &all[all.len() - 1]] {
+            for loss in [Loss::Removed, Loss::Emptied, Loss::Shortened] {
+                let what = format!("{loss:?} {}, closed {close}", file.display());
+                let name = file.file_name().unwrap().to_str().unwrap();
+                let next = all.iter().map(|file| base_of(file)).find(|base| *base > base_of(file));
+                let batches = next.unwrap_or(BATCHES as i64) - base_of(file);
+                let bytes = batches as u64 * batch(&[value(0, 400)], NOW_MS).len() as u64;
+                loss.befall(file, bytes);
+                let damaged = contents(&path);
+                for clean in [true, false] {
+                    for recovery_point in [0, BATCHES as i64] {
+                        let hint = OpenHint { clean, recovery_point, ..OpenHint::default() };
+                        let error = end_of(&path, hint).expect_err(&what);
+                        assert!(matches!(error, LogError::Corrupt { .. }), "{what}: {error}");
+                        let text = error.to_string();
+                        let told = [name, &bytes.to_string(), "from a copy", CHECKPOINT];
+                        assert!(told.iter().all(|told| text.contains(told)), "{what}: {text}");
+                        assert!(contents(&path) == damaged, "{what}: the folder was touched");
+                    }
+                }
+                let told = |f: &Finding| f.file == *file && f.text.contains(&bytes.to_string());
+                let found = damage_of(&path);
+                assert!(found.iter().any(told), "{what}: {found:?}");
+                std::fs::write(file, &sound[name]).unwrap();
+            }
+        }
+        assert_eq!(damage_of(&path), []);
+        assert_eq!(end_of(&path, OpenHint::default()).unwrap(), BATCHES as i64);
+    }
+}
+
+/// Only what lies behind the recovery point may be torn by a crash.
+#[test]
+fn what_lies_behind_the_recovery_point_may_be_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("orders-0");
+    write(&path, false);
+    let checkpoint = std::fs::read(path.join(CHECKPOINT)).unwrap();
+    let written = path.clone();
+    on_uring(move || async move {
+        let (log, _) = open(&shared(1 << 20), written, config()).await;
+        append_some(&log, BATCHES..BATCHES + 40).await;
+        log.close().await.unwrap();
+    });
+    std::fs::write(path.join(CHECKPOINT), checkpoint).unwrap();
+    let lost = segments(&path).into_iter().filter(|file| base_of(file) > BATCHES as i64);
+    let lost: Vec<PathBuf> = lost.collect();
+    assert!(lost.len() > 2);
+    for file in &lost {
+        Loss::Emptied.befall(file, 0);
+    }
+    let end = end_of(&path, OpenHint::default()).unwrap();
+    assert_eq!(end, base_of(&lost[0]));
+}
+
+/// Without the checkpoint the operator has what there is.
+#[test]
+fn without_its_checkpoint_the_log_opens_as_far_as_it_goes_and_removes_nothing_that_was_safe() {
+    for clean in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("orders-0");
+        write(&path, true);
+        let sound = contents(&path);
+        let all = segments(&path);
+        let hint =
+            OpenHint { clean, recovery_point: BATCHES as i64, ..OpenHint::default() };
+        let last = &all[all.len() - 1];
+        // The last one, then one in the middle, then zeros instead of one.
+        for (place, zeros) in [(all.len() - 1, false), (1, false), (1, true), (0, true)] {
+            std::fs::remove_dir_all(&path).unwrap();
+            std::fs::create_dir(&path).unwrap();
+            for (name, bytes) in sound.iter().filter(|(name, _)| !name.ends_with(".snapshot")) {
+                std::fs::write(path.join(name), bytes).unwrap();
+            }
+            std::fs::remove_file(path.join(CHECKPOINT)).unwrap();
+            match zeros {
+                true => {
+                    let len = std::fs::metadata(&all[place]).unwrap().len();
+                    std::fs::write(&all[place], vec![0; len as usize]).unwrap();
+                }
+                false => Loss::Removed.befall(&all[place], 0),
+            }
+            let end = end_of(&path, hint).unwrap();
+            let what = format!("clean {clean}, place {place}, zeros {zeros}");
+            match (all[place] == *last, zeros && !clean) {
+                (true, _) => assert_eq!(end, base_of(last), "{what}"),
+                (false, false) => assert_eq!(end, BATCHES as i64, "{what}"),
+                // After a crash the log ends where a walk meets the zeros.
+                (false, true) => assert_eq!(end, base_of(&all[place]), "{what}"),
+            }
+            let left: Vec<Vec<u8>> = contents(&path).into_values().collect();
+            for (i, file) in all.iter().enumerate().filter(|(i, _)| *i != place) {
+                let bytes = &sound[file.file_name().unwrap().to_str().unwrap()];
+                assert!(left.contains(bytes), "{what}: segment {i} is gone");
+            }
+        }
+    }
+}
+
+/// What the log itself has removed is not missed, whenever it is killed.
+#[test]
+fn retention_and_deleted_records_leave_nothing_to_miss() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("orders-0");
+    write(&path, true);
+    let checkpoint = std::fs::read(path.join(CHECKPOINT)).unwrap();
+    let all = segments(&path);
+    let opened = path.clone();
+    on_uring(move || async move {
+        let (log, _) = open(&shared(1 << 20), opened, config()).await;
+        log.advance_log_start(30).await.unwrap();
+        append_some(&log, BATCHES..BATCHES + 30).await;
+        log.reconfigure(LogConfig { retention_bytes: 7_000, ..config() });
+        let outcome = log.enforce_retention(NOW_MS).await.unwrap();
+        assert!(outcome.segments_deleted > 2);
+        log.advance_log_start(log.log_end_offset()).await.unwrap();
+    });
+    assert!(!all.iter().any(|file| file.exists()), "all that the old checkpoint names is gone");
+    // The checkpoint of before, as if no later one had been written.
+    std::fs::write(path.join(CHECKPOINT), checkpoint).unwrap();
+    assert_eq!(end_of(&path, OpenHint::default()).unwrap(), BATCHES as i64 + 30);
+    assert_eq!(damage_of(&path), []);
+}
+
+/// Compaction replaces listed segments: the list gets smaller before, and whole again with the next
+/// flush.
+#[test]
+fn compaction_leaves_nothing_to_miss() {
+    for close in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys-0");
+        let config = LogConfig {
+            compact: true,
+            delete: false,
+            min_cleanable_dirty_ratio: 0.0,
+            ..config()
+        };
+        let (cleaned, settings) = (path.clone(), config.clone());
+        on_uring(move || async move {
+            let (log, _) = open(&shared(1 << 20), cleaned, settings).await;
+            for n in 0..120u64 {
+                let key = format!("k{}", n % 7);
+                let mut batch = BatchBuilder::new();
+                batch.append(NOW_MS, Some(key.as_bytes()), Some(&value(n, 400)));
+                append(&log, &batch.build().unwrap()).await;
+            }
+            log.flush().await.unwrap();
+            let found = log.cleanable(NOW_MS).await.unwrap().unwrap();
+            let outcome = log.clean(&found, &CleanOptions::default(), NOW_MS).await.unwrap();
+            assert!(outcome.bytes_after < outcome.bytes_before / 2, "{outcome:?}");
+            if close {
+                log.close().await.unwrap();
+            }
+        });
+        assert_eq!(damage_of(&path), [], "closed {close}");
+        if close {
+            let filled = |file: &PathBuf| std::fs::metadata(file).unwrap().len() > 0;
+            let all: Vec<PathBuf> = segments(&path).into_iter().filter(filled).collect();
+            assert!(all.len() > 1);
+            for file in all {
+                let bytes = std::fs::read(&file).unwrap();
+                Loss::Removed.befall(&file, 0);
+                let opened = end_of(&path, OpenHint::default());
+                assert!(opened.is_err(), "{} is not vouched for", file.display());
+                std::fs::write(file, bytes).unwrap();
+            }
+        }
+        assert_eq!(end_of(&path, OpenHint::default()).unwrap(), 120);
+    }
+}
