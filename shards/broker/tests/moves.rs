@@ -19,6 +19,7 @@ use wire::messages::alter_replica_log_dirs_request::{
 use wire::messages::alter_replica_log_dirs_response::AlterReplicaLogDirsResponse;
 use wire::messages::describe_log_dirs_request::DescribeLogDirsRequest;
 use wire::messages::describe_log_dirs_response::DescribeLogDirsResponse;
+use wire::records::BatchBuilder;
 
 const DIRS: [&str; 2] = ["/disk1", "/disk2"];
 const TOPIC: &str = "t";
@@ -344,6 +345,55 @@ fn a_partition_moves_from_core_to_core() {
     let outcome = World::new(4).run(from_core_to_core);
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
     assert_ne!(directory_id(0), directory_id(1));
+}
+
+/// A batch of an idempotent producer.
+fn sequenced(number: i32) -> Vec<u8> {
+    let mut builder = BatchBuilder::new().producer(4_711, 0, number);
+    builder.append(reactor::wall_clock_ms(), None, Some(&number.to_be_bytes()));
+    builder.build().unwrap()
+}
+
+/// A client that got no answer to five requests in flight sends all of them again, wherever the
+/// partition went meanwhile: none is taken twice or refused.
+async fn repeat_after_moves() {
+    let mut clients = start(2).await;
+    assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+    let mut leader = 0;
+    for round in 0..4 {
+        for number in 0..7 {
+            let next = round * 7 + number;
+            let (shard, offset) = produce_anywhere(&mut clients, &sequenced(next)).await;
+            assert_eq!(offset, i64::from(next));
+            leader = shard;
+        }
+        if round % 2 == 0 {
+            let node = 1000 + 1 - leader as i32;
+            assert_eq!(reassign(&mut clients[leader], Some(vec![node])).await, 0);
+        } else {
+            let (Some(from), _) = place(&mut clients[leader]).await else { panic!("nowhere") };
+            let to = DIRS.into_iter().find(|dir| *dir != from).unwrap();
+            assert_eq!(alter(&mut clients[leader], to, 0).await, 0);
+            while place(&mut clients[leader]).await != (Some(to.to_owned()), None) {
+                reactor::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let end = (round + 1) * 7;
+        for number in end - 5..end {
+            let (shard, offset) = produce_anywhere(&mut clients, &sequenced(number)).await;
+            assert_eq!(offset, i64::from(number), "in round {round}");
+            assert_eq!(shard == leader, round % 2 == 1);
+        }
+        let (shard, _) = produce_anywhere(&mut clients, &sequenced(end - 1)).await;
+        leader = shard;
+        assert_eq!(everything(&mut clients[leader]).await.len() as i32, end);
+    }
+}
+
+#[test]
+fn batches_that_are_repeated_after_a_move_get_their_first_answer() {
+    let outcome = World::new(9).run(repeat_after_moves);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }
 
 /// The leader of partition 0 among the shards, and the offset that it gave to the batch.
