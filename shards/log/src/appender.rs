@@ -170,12 +170,15 @@ fn publish(core: &Rc<Core>, job: Job) {
     }
     let Some(segment) = state.segment_mut(job.segment) else { return };
     segment.visible = segment.visible.max(job.to);
-    let seal = segment.full && segment.written == segment.size;
+    let is_full = segment.full && segment.written == segment.size;
     if state.visible_end < job.next_offset {
         state.visible_end = job.next_offset;
         state.wait_visible.wake_reached(job.next_offset);
         state.note_change();
     }
+    // One that was written before it was full had nobody to start the keeper.
+    let before = state.segments.iter().rev().nth(1);
+    let seal = is_full || before.is_some_and(|s| s.full && !s.sealed && s.written == s.size);
     let flush_later = state.schedule_flush();
     let flush_now = state.bytes_since_flush >= FLUSH_EVERY;
     if flush_now {

@@ -43,7 +43,12 @@ impl ProducerStates {
     fn encode_earlier(&self, most: usize) -> Vec<u8> {
         let several = self.producers.iter().filter_map(|(id, producer)| {
             let (last, earlier) = producer.batches().split_last()?;
-            (!earlier.is_empty()).then_some((Reverse(last.last_offset), *id, producer.epoch, earlier))
+            (!earlier.is_empty()).then_some((
+                Reverse(last.last_offset),
+                *id,
+                producer.epoch,
+                earlier,
+            ))
         });
         let mut several: Vec<_> = several.collect();
         let keep = most / (PRODUCER_BYTES + BATCH_BYTES);
@@ -166,8 +171,10 @@ mod tests {
         for batch in &sent[2..] {
             match read.check(batch) {
                 Ok(Sequenced::Duplicate(meta)) => {
-                    assert_eq!((meta.base_offset, meta.timestamp),
-                        (batch.base_offset, batch.max_timestamp));
+                    assert_eq!(
+                        (meta.base_offset, meta.timestamp),
+                        (batch.base_offset, batch.max_timestamp)
+                    );
                 }
                 other => panic!("{other:?}"),
             }

@@ -111,7 +111,8 @@ mod tests {
     use crate::checkpoint::tests::sample;
 
     fn listing(segments: &[(i64, u32)]) -> Checkpoint {
-        let listed = |(base, bytes): &(i64, u32)| Listed { base: *base, bytes: *bytes, newest: None };
+        let listed =
+            |(base, bytes): &(i64, u32)| Listed { base: *base, bytes: *bytes, newest: None };
         Checkpoint { segments: segments.iter().map(listed).collect(), ..sample() }
     }
 

@@ -143,6 +143,29 @@ fn a_log_whose_segment_is_missing_or_short_does_not_open_and_is_left_alone() {
     }
 }
 
+/// A producer that waits for each answer fills a segment before the next one is begun.
+#[test]
+fn full_segments_are_vouched_for_without_a_flush() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("orders-0");
+    let written = path.clone();
+    let recovery_point = on_uring(move || async move {
+        let (log, _) = open(&shared(1 << 20), written, config()).await;
+        for n in 0..BATCHES {
+            append_some(&log, n..n + 1).await;
+        }
+        // The last segment but one is sealed in the background.
+        while log.recovery_point() + 15 < log.log_end_offset() {
+            reactor::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        log.recovery_point()
+    });
+    let all = segments(&path);
+    assert_eq!(recovery_point, base_of(&all[all.len() - 1]));
+    Loss::Removed.befall(&all[all.len() - 2], 0);
+    assert!(matches!(end_of(&path, OpenHint::default()), Err(LogError::Corrupt { .. })));
+}
+
 /// Only what lies behind the recovery point may be torn by a crash.
 #[test]
 fn what_lies_behind_the_recovery_point_may_be_gone() {
@@ -160,6 +183,12 @@ fn what_lies_behind_the_recovery_point_may_be_gone() {
     let lost = segments(&path).into_iter().filter(|file| base_of(file) > BATCHES as i64);
     let lost: Vec<PathBuf> = lost.collect();
     assert!(lost.len() > 2);
+    // As a power cut leaves it that came before their snapshots.
+    for name in contents(&path).into_keys().filter(|name| name.ends_with(".snapshot")) {
+        if base_of(Path::new(&name)) > BATCHES as i64 {
+            std::fs::remove_file(path.join(name)).unwrap();
+        }
+    }
     for file in &lost {
         Loss::Emptied.befall(file, 0);
     }
@@ -170,21 +199,25 @@ fn what_lies_behind_the_recovery_point_may_be_gone() {
 /// Without the checkpoint the operator has what there is.
 #[test]
 fn without_its_checkpoint_the_log_opens_as_far_as_it_goes_and_removes_nothing_that_was_safe() {
-    for clean in [true, false] {
+    // As the data folder's checkpoints have it, or, after a crash, from the snapshots.
+    for (clean, recovery_point, has_snapshots) in
+        [(true, 60, true), (false, 60, true), (false, 60, false), (false, 0, true)]
+    {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("orders-0");
         write(&path, true);
         let sound = contents(&path);
         let all = segments(&path);
-        let hint =
-            OpenHint { clean, recovery_point: BATCHES as i64, ..OpenHint::default() };
+        let hint = OpenHint { clean, recovery_point, ..OpenHint::default() };
         let last = &all[all.len() - 1];
         // The last one, then one in the middle, then zeros instead of one.
         for (place, zeros) in [(all.len() - 1, false), (1, false), (1, true), (0, true)] {
             std::fs::remove_dir_all(&path).unwrap();
             std::fs::create_dir(&path).unwrap();
-            for (name, bytes) in sound.iter().filter(|(name, _)| !name.ends_with(".snapshot")) {
-                std::fs::write(path.join(name), bytes).unwrap();
+            for (name, bytes) in &sound {
+                if has_snapshots || !name.ends_with(".snapshot") {
+                    std::fs::write(path.join(name), bytes).unwrap();
+                }
             }
             std::fs::remove_file(path.join(CHECKPOINT)).unwrap();
             match zeros {
@@ -195,11 +228,13 @@ fn without_its_checkpoint_the_log_opens_as_far_as_it_goes_and_removes_nothing_th
                 false => Loss::Removed.befall(&all[place], 0),
             }
             let end = end_of(&path, hint).unwrap();
-            let what = format!("clean {clean}, place {place}, zeros {zeros}");
-            match (all[place] == *last, zeros && !clean) {
+            let what = format!("{hint:?}, {has_snapshots}, place {place}, zeros {zeros}");
+            // Only what is walked is looked at.
+            let walked = recovery_point == 0 || !has_snapshots;
+            match (all[place] == *last, zeros && walked) {
                 (true, _) => assert_eq!(end, base_of(last), "{what}"),
                 (false, false) => assert_eq!(end, BATCHES as i64, "{what}"),
-                // After a crash the log ends where a walk meets the zeros.
+                // The log ends where a walk meets the zeros.
                 (false, true) => assert_eq!(end, base_of(&all[place]), "{what}"),
             }
             let left: Vec<Vec<u8>> = contents(&path).into_values().collect();
@@ -243,12 +278,8 @@ fn compaction_leaves_nothing_to_miss() {
     for close in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys-0");
-        let config = LogConfig {
-            compact: true,
-            delete: false,
-            min_cleanable_dirty_ratio: 0.0,
-            ..config()
-        };
+        let config =
+            LogConfig { compact: true, delete: false, min_cleanable_dirty_ratio: 0.0, ..config() };
         let (cleaned, settings) = (path.clone(), config.clone());
         on_uring(move || async move {
             let (log, _) = open(&shared(1 << 20), cleaned, settings).await;

@@ -40,7 +40,8 @@ async fn append_both(log: &Log, numbers: std::ops::Range<u64>) {
 async fn check(log: &Log, count: u64, what: &str) {
     assert_eq!(log.log_end_offset(), offset_of(count), "{what}");
     for n in count.saturating_sub(KNOWN)..count {
-        for (producer, offset) in [(PRODUCER, offset_of(n)), (PRODUCER + 1, offset_of(n) + RECORDS)] {
+        for (producer, offset) in [(PRODUCER, offset_of(n)), (PRODUCER + 1, offset_of(n) + RECORDS)]
+        {
             let again = log.append(&view(&nth(producer, n)), 0, NOW_MS);
             let again = again.unwrap_or_else(|error| panic!("{what}, {n} of {count}: {error}"));
             assert!(again.duplicate, "{what}: batch {n} of {count} was taken again");

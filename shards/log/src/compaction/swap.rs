@@ -36,11 +36,11 @@ use crate::checkpoints::{RECOVERY_POINTS, encode_own_offset, read_if_there};
 use crate::core::{Core, State};
 use crate::error::LogError;
 use crate::files::remove_if_there;
+use crate::keeper;
 use crate::names::{
     CLEANED_SUFFIX, FileKind, Found, SWAP_SUFFIX, classify, deleted_path, file_name, file_path,
     with_suffix,
 };
-use crate::keeper;
 use crate::retention;
 use crate::scan::{Found as Scanned, Scanner};
 use crate::segment::Segment;

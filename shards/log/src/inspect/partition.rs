@@ -163,8 +163,7 @@ async fn check_listed(
                 Err(error) => return Err(error),
             }
         }
-        let unmet: Vec<Unmet> =
-            own.unmet(log_start, |base| sizes.get(&base).copied()).collect();
+        let unmet: Vec<Unmet> = own.unmet(log_start, |base| sizes.get(&base).copied()).collect();
         if unmet.is_empty() {
             return Ok(());
         }

@@ -31,11 +31,8 @@ impl Opening {
         }
         self.report.bytes_scanned = 0;
         let next_bases = inventory.segments.iter().skip(1).map(|s| s.base);
-        let mut segments: VecDeque<Segment> = sealed
-            .iter()
-            .zip(next_bases)
-            .map(|(s, next)| self.sealed(*s, next))
-            .collect();
+        let mut segments: VecDeque<Segment> =
+            sealed.iter().zip(next_bases).map(|(s, next)| self.sealed(*s, next)).collect();
         let end = active.next_offset;
         segments.push_back(active);
         let from = self.load_snapshot(inventory, end).await?;

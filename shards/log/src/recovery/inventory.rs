@@ -178,8 +178,7 @@ impl Opening {
             Some(unmet) => {
                 let file = file_path(&self.dir, FileKind::Log, unmet.base);
                 let problem = format!(
-                    "{}; put it back from a copy, or, to go on with what there is, remove {} and \
-                     start again",
+                    "{}; put it back from a copy, or, to go on without what is lost, remove {}",
                     unmet.problem(),
                     self.dir.join(checkpoint::FILE).display()
                 );

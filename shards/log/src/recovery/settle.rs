@@ -76,7 +76,7 @@ impl Opening {
     pub(super) async fn remove_later(
         &mut self,
         later: &[OnDisk],
-        recovery_point: i64,
+        safe_end: i64,
         segments: &VecDeque<Segment>,
     ) -> Result<(), LogError> {
         let end = segments.back().map_or(0, |s| s.next_offset);
@@ -91,7 +91,7 @@ impl Opening {
         for segment in later {
             self.report.segments_removed += 1;
             self.report.truncated_bytes += u64::from(segment.size);
-            if segment.base < recovery_point && segment.size > 0 {
+            if segment.base < safe_end && segment.size > 0 {
                 let from = file_path(&self.dir, FileKind::Log, segment.base);
                 let aside = names::aside_path(&from, self.now_ms);
                 tracing::warn!(log = %self.name, "{} is set aside", aside.display());

@@ -33,6 +33,8 @@ impl Opening {
         }
         let from = recovery_point.min(from_snapshot.unwrap_or(oldest.base)).max(oldest.base);
         let first = on_disk.partition_point(|s| s.base <= from).saturating_sub(1);
+        // A snapshot is written when all below it is synced: it tells where nobody knows the recovery point.
+        let safe_end = recovery_point.max(inventory.snapshots.first().copied().unwrap_or(0));
         for (i, segment) in on_disk.iter().enumerate() {
             let next = on_disk.get(i + 1).copied();
             if i < first {
@@ -40,7 +42,7 @@ impl Opening {
                 segments.push_back(self.sealed(*segment, next_base));
                 continue;
             }
-            let old = next.is_some_and(|n| n.base <= recovery_point);
+            let old = next.is_some_and(|n| n.base <= safe_end);
             let trust = Trust {
                 verify: true,
                 holes: self.config.compact || old || self.cleaner_point > Some(segment.base),
@@ -70,7 +72,7 @@ impl Opening {
             self.settle(&mut segments, *segment, ending, next.is_some() && complete).await?;
             if !complete {
                 let later = on_disk.get(i + 1..).unwrap_or_default();
-                self.remove_later(later, recovery_point, &segments).await?;
+                self.remove_later(later, safe_end, &segments).await?;
                 break;
             }
         }

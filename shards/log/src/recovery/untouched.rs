@@ -28,11 +28,8 @@ impl Opening {
         }
         self.epochs = LeaderEpochs::from_entries(checkpoint.epochs.iter().copied());
         let next_bases = inventory.segments.iter().skip(1).map(|s| s.base);
-        let mut segments: VecDeque<Segment> = sealed
-            .iter()
-            .zip(next_bases)
-            .map(|(s, next)| self.sealed(*s, next))
-            .collect();
+        let mut segments: VecDeque<Segment> =
+            sealed.iter().zip(next_bases).map(|(s, next)| self.sealed(*s, next)).collect();
         let mut active = Segment::new(last.base, self.now_ms, 0);
         active.resume(checkpoint);
         active.close_at(last.size, checkpoint.end.seed.clone());
