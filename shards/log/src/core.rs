@@ -91,6 +91,8 @@ pub(crate) struct State {
     pub(crate) dir_name_unsynced: bool,
     /// Names of segment files are not synced.
     pub(crate) names_unsynced: bool,
+    /// Counts them: a sync that began before one was made does not cover it.
+    pub(crate) names_made: u64,
     /// Batches that were appended since the log was opened or flushed.
     pub(crate) changed_since_flush: bool,
     pub(crate) marks: VecDeque<Mark>,
@@ -309,6 +311,7 @@ impl State {
             phase: LogState::Online,
             dir_name_unsynced: false,
             names_unsynced: false,
+            names_made: 0,
             changed_since_flush: false,
             marks: VecDeque::new(),
             bookmarks: [None; BOOKMARKS],
@@ -341,6 +344,12 @@ impl State {
 
     pub(crate) fn log_end(&self) -> i64 {
         self.segments.back().map_or(self.log_start, |s| s.next_offset)
+    }
+
+    /// A file in the folder got its name.
+    pub(crate) fn note_new_name(&mut self) {
+        self.names_unsynced = true;
+        self.names_made += 1;
     }
 
     pub(crate) fn promise(&self) -> Promise {

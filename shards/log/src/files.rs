@@ -42,7 +42,7 @@ pub(crate) async fn for_appending(core: &Rc<Core>, base: i64) -> Result<File, St
         None => (open_segment(core, &path, !exists).await?, 0),
     };
     if !exists {
-        core.state.borrow_mut().names_unsynced = true;
+        core.state.borrow_mut().note_new_name();
     }
     if synced {
         sync_names(core).await?;
@@ -64,9 +64,9 @@ fn open_handle(core: &Core, base: i64) -> Option<File> {
 
 /// Makes the names of new segment files durable, and that of a new folder.
 pub(crate) async fn sync_names(core: &Rc<Core>) -> Result<(), StorageError> {
-    let (unsynced, new_dir) = {
+    let (unsynced, new_dir, made) = {
         let state = core.state.borrow();
-        (state.names_unsynced, state.dir_name_unsynced)
+        (state.names_unsynced, state.dir_name_unsynced, state.names_made)
     };
     let dir = core.dir();
     let synced = async {
@@ -80,7 +80,9 @@ pub(crate) async fn sync_names(core: &Rc<Core>) -> Result<(), StorageError> {
     };
     synced.await.map_err(|error| core.storage_error("syncing the folder of a segment", error))?;
     let mut state = core.state.borrow_mut();
-    state.names_unsynced &= !unsynced;
+    if state.names_made == made {
+        state.names_unsynced &= !unsynced;
+    }
     state.dir_name_unsynced &= !new_dir;
     Ok(())
 }

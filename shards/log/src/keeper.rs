@@ -208,7 +208,7 @@ async fn save_epochs_at_close(core: &Rc<Core>) -> io::Result<()> {
         if !std::mem::take(&mut state.epochs_changed) {
             return Ok(());
         }
-        state.names_unsynced = true;
+        state.note_new_name();
         encode_epochs(state.epochs.entries())
     };
     let result = files::replace_small(&core.dir().join(LEADER_EPOCHS), bytes, true).await;
