@@ -16,6 +16,7 @@ mod cleaner;
 mod connection;
 mod control;
 mod controller;
+mod coordinators;
 mod data_dirs;
 mod disk;
 mod errors;

@@ -2,12 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use coord::{Reply, Request};
+use coord::{Context, Coordinator, Reply, Request};
 use reactor::sync::OneshotReceiver;
-use wire::ErrorCode;
+use wire::{ErrorCode, Uuid};
 
-use super::seat::{Answer, Asker, HandedIn, Seat};
+use super::topics::ImageTopics;
 use crate::api;
+use crate::coordinators::{Answer, HandedIn, Seat};
 use crate::shard::Shard;
 
 /// Groups of one request that are asked for at the same time.
@@ -20,7 +21,7 @@ pub(crate) enum Begun {
 }
 
 /// An answer that comes with a later decision of the coordinator.
-pub(crate) struct Waiting(OneshotReceiver<Answer>);
+pub(crate) struct Waiting(OneshotReceiver<Answer<Reply>>);
 
 impl Waiting {
     /// # Errors
@@ -50,7 +51,7 @@ pub(crate) async fn begin(from: &api::Request, request: Request<'_, '_>) -> Begu
         return refused(code);
     }
     loop {
-        let seat = match from.shard.groups.seat_of(&from.shard, group) {
+        let seat = match from.shard.groups.seats.of_key(&from.shard, group) {
             Ok(seat) => seat,
             Err(code) => return refused(code),
         };
@@ -73,11 +74,11 @@ pub(crate) async fn ask_each(from: &api::Request, requests: &[Request<'_, '_>]) 
 
 /// Asks every coordinator of this shard. While some are still to come, that is the only answer.
 pub(crate) async fn ask_all(from: &api::Request, request: Request<'_, '_>) -> Vec<Reply> {
-    if from.shard.groups.some_are_coming(&from.shard) {
+    if from.shard.groups.seats.some_are_coming(&from.shard) {
         return vec![request.refused(ErrorCode::CoordinatorLoadInProgress, from.version)];
     }
     let mut replies = Vec::new();
-    for seat in from.shard.groups.all() {
+    for seat in from.shard.groups.seats.all() {
         let answer = loop {
             match hand_in(&seat, from, &request) {
                 HandedIn::Now(answer) => break answer,
@@ -97,12 +98,28 @@ pub(crate) async fn ask_all(from: &api::Request, request: Request<'_, '_>) -> Ve
     replies
 }
 
-fn hand_in(seat: &Seat, from: &api::Request, request: &Request<'_, '_>) -> HandedIn {
+fn hand_in(
+    seat: &Seat<Coordinator>,
+    from: &api::Request,
+    request: &Request<'_, '_>,
+) -> HandedIn<Reply> {
     let client_id = from.client_id();
     let client_host = host(from.peer);
+    let mut fresh_id = [0; 16];
+    reactor::fill_random(&mut fresh_id);
     let shard: &Shard = &from.shard;
-    let asker = Asker { version: from.version, client_id: &client_id, client_host: &client_host };
-    seat.hand_in(shard, request, &asker)
+    seat.hand_in(shard, |machine, token, now_ms| {
+        let context = Context {
+            now_ms,
+            token,
+            version: from.version,
+            client_id: &client_id,
+            client_host: &client_host,
+            fresh_id: Uuid(fresh_id),
+            topics: &ImageTopics::new(shard),
+        };
+        machine.handle(*request, &context).into()
+    })
 }
 
 /// What is answered, whoever is asked, where a group has no name: committed offsets may be kept under

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::metrics::Samples;
 use crate::shard::Shard;
@@ -11,9 +10,6 @@ use crate::shard::Shard;
 #[derive(Default)]
 pub(super) struct Counted {
     commits: Cell<u64>,
-    loads: Cell<u64>,
-    loaded_records: Cell<u64>,
-    loading: Cell<Duration>,
 }
 
 impl Counted {
@@ -21,18 +17,12 @@ impl Counted {
     pub fn note_commits(&self, partitions: usize) {
         self.commits.set(self.commits.get().wrapping_add(partitions as u64));
     }
-
-    pub fn note_load(&self, records: u64, took: Duration) {
-        self.loads.set(self.loads.get().wrapping_add(1));
-        self.loaded_records.set(self.loaded_records.get().wrapping_add(records));
-        self.loading.set(self.loading.get().saturating_add(took));
-    }
 }
 
 pub(crate) fn samples(shard: &Shard, out: &mut Samples) {
     let mut states: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let (mut active, mut loading, mut offsets) = (0, 0, 0);
-    for seat in shard.groups.all() {
+    for seat in shard.groups.seats.all() {
         loading += usize::from(seat.is_loading());
         seat.look(|coordinator| {
             active += 1;
@@ -55,12 +45,13 @@ pub(crate) fn samples(shard: &Shard, out: &mut Samples) {
     let counted = &shard.groups.counted;
     let help = "Offsets that were committed, one a partition.";
     out.counter("corelane_group_offset_commits_total", help, &[], counted.commits.get() as f64);
+    let loads = &shard.groups.seats.counted;
     let help = "Coordinators that were loaded from their logs.";
-    out.counter("corelane_group_loads_total", help, &[], counted.loads.get() as f64);
+    out.counter("corelane_group_loads_total", help, &[], loads.count.get() as f64);
     let help = "Records that were read for it.";
-    let records = counted.loaded_records.get() as f64;
+    let records = loads.records.get() as f64;
     out.counter("corelane_group_loaded_records_total", help, &[], records);
     let help = "Time that it took, summed over the coordinators.";
-    let seconds = counted.loading.get().as_secs_f64();
+    let seconds = loads.took.get().as_secs_f64();
     out.counter("corelane_group_load_seconds_total", help, &[], seconds);
 }

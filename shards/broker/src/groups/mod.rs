@@ -1,149 +1,60 @@
 //! Consumer groups on this shard: a coordinator (`coord`) for each partition of `__consumer_offsets`
-//! that is led and open here.
+//! that is led and open here (`coordinators`).
 //!
-//! Owns: which partitions have one, and the way of a request to it. A coordinator comes with its
-//! partition (a task compares whenever one comes or goes), is loaded from the log in the background,
-//! and goes with the partition. What one does once it is there is `seat`'s matter.
-//!
-//! ```text
-//! partition opens ──► loading (14) ──► active ──► gone with the partition (16)
-//!                        ▲                │ an append failed, the log is whole
-//!                        └────────────────┘
-//! ```
+//! Owns: the way of a request to the coordinator of its group, what the metadata means to groups, and
+//! their settings.
 
 mod ask;
-mod load;
+mod machine;
 mod metrics;
-mod seat;
 mod settings;
 mod topics;
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::Rc;
 
-use coord::GroupConfig;
+use coord::{Coordinator, GroupConfig};
 use log::TransactionMarker;
 use meta::Changes;
 use meta::config::ResourceKind;
 use meta::controller::GROUP_OFFSETS_TOPIC;
-use reactor::sync::Semaphore;
-use wire::{ErrorCode, Uuid, hash};
+use wire::{ErrorCode, Uuid};
 
 pub(crate) use ask::{Begun, ask, ask_all, ask_each, begin};
 pub(crate) use metrics::samples;
 
+use crate::coordinators::{self, Ended, Seats, partition_of};
 use crate::partition::Partition;
 use crate::shard::Shard;
 use metrics::Counted;
-use seat::{Ended, Seat};
 
-/// Coordinators of one shard that read their logs at the same time.
-const LOADING_MAX: usize = 2;
-
-/// The coordinators of one shard.
+/// The groups of one shard.
 pub(crate) struct Groups {
-    /// By number of the partition.
-    seats: RefCell<BTreeMap<i32, Rc<Seat>>>,
+    seats: Seats<Coordinator>,
     /// Offset of the last metadata record that changed topics or nodes.
     topics_version: Cell<i64>,
-    loading: Semaphore,
     counted: Counted,
 }
 
 impl Default for Groups {
     fn default() -> Self {
         Groups {
-            seats: RefCell::default(),
+            seats: Seats::default(),
             topics_version: Cell::new(-1),
-            loading: Semaphore::new(LOADING_MAX),
             counted: Counted::default(),
         }
     }
 }
 
 impl Groups {
-    /// The coordinator of a group.
-    ///
-    /// # Errors
-    /// `NOT_COORDINATOR` if another node leads its partition, `COORDINATOR_LOAD_IN_PROGRESS` if it
-    /// is still to come.
-    fn seat_of(&self, shard: &Shard, group: &str) -> Result<Rc<Seat>, ErrorCode> {
-        let image = shard.image();
-        let topic = image.topic_by_name(GROUP_OFFSETS_TOPIC).ok_or(ErrorCode::NotCoordinator)?;
-        let index = partition_of(group, topic.partitions.len());
-        if let Some(seat) = self.seats.borrow().get(&index) {
-            return Ok(seat.clone());
-        }
-        let is_led_here = topic.partition(index).is_some_and(|p| p.leader.0 == shard.node_id());
-        let is_coming = is_led_here && shard.partitions.is_coming(&(topic.id, index));
-        Err(match is_coming {
-            true => ErrorCode::CoordinatorLoadInProgress,
-            false => ErrorCode::NotCoordinator,
-        })
-    }
-
-    /// Whether a partition that is led here is still to get its coordinator.
-    fn some_are_coming(&self, shard: &Shard) -> bool {
-        let image = shard.image();
-        let Some(topic) = image.topic_by_name(GROUP_OFFSETS_TOPIC) else { return false };
-        let seats = self.seats.borrow();
-        (0i32..).zip(&topic.partitions).any(|(index, partition)| {
-            partition.leader.0 == shard.node_id()
-                && !seats.contains_key(&index)
-                && shard.partitions.is_coming(&(topic.id, index))
-        })
-    }
-
-    fn all(&self) -> Vec<Rc<Seat>> {
-        self.seats.borrow().values().cloned().collect()
-    }
-
     fn topics_version(&self) -> i64 {
         self.topics_version.get()
     }
 }
 
-/// The partition of `__consumer_offsets` that a group belongs to.
-fn partition_of(group: &str, partitions: usize) -> i32 {
-    hash::coordinator_partition(group, i32::try_from(partitions).unwrap_or(i32::MAX))
-}
-
 /// Gives each open partition of `__consumer_offsets` its coordinator, for as long as the shard runs.
 pub(crate) fn start(shard: &Rc<Shard>) {
-    let shard = shard.clone();
-    reactor::spawn(async move {
-        while !shard.is_stopping() {
-            let changed = shard.partitions.internal_changed();
-            settle(&shard);
-            changed.await;
-        }
-    })
-    .detach();
-}
-
-/// Compares the coordinators that are there with the partitions that are open.
-fn settle(shard: &Rc<Shard>) {
-    let open = open_partitions(shard);
-    let mut seats = shard.groups.seats.borrow_mut();
-    seats.retain(|index, seat| {
-        let stays = open.get(index).is_some_and(|partition| seat.is_of(partition));
-        if !stays {
-            seat.leave(ErrorCode::NotCoordinator);
-        }
-        stays
-    });
-    for (index, partition) in open {
-        seats.entry(index).or_insert_with(|| Seat::take(shard, partition));
-    }
-}
-
-fn open_partitions(shard: &Shard) -> BTreeMap<i32, Rc<Partition>> {
-    let image = shard.image();
-    let Some(topic) = image.topic_by_name(GROUP_OFFSETS_TOPIC) else { return BTreeMap::new() };
-    let id = topic.id;
-    let indexes = (0i32..).take(topic.partitions.len());
-    indexes.filter_map(|index| Some((index, shard.partitions.get(&(id, index))?))).collect()
+    coordinators::start::<Coordinator>(shard);
 }
 
 /// The metadata has been taken over as it stands.
@@ -164,14 +75,14 @@ pub(crate) fn take_in(shard: &Rc<Shard>, changes: &Changes) {
     if !changes.deleted.is_empty() {
         let name_and_id = |topic: &meta::Topic| (topic.name.to_string(), topic.id);
         let deleted: Vec<(String, Uuid)> = changes.deleted.iter().map(name_and_id).collect();
-        for seat in groups.all() {
-            seat.topics_deleted(shard, &deleted);
+        for seat in groups.seats.all() {
+            seat.decide(shard, |machine, now_ms| machine.topics_deleted(&deleted, now_ms).into());
         }
     }
     for resource in changes.configs.iter().filter(|it| it.kind == ResourceKind::Group) {
         let config = group_config(shard, &resource.name);
-        if let Ok(seat) = groups.seat_of(shard, &resource.name) {
-            seat.set_group_config(&resource.name, config);
+        if let Ok(seat) = groups.seats.of_key(shard, &resource.name) {
+            seat.set(|machine| machine.set_group_config(&resource.name, config));
         }
     }
 }
@@ -179,8 +90,8 @@ pub(crate) fn take_in(shard: &Rc<Shard>, changes: &Changes) {
 /// The broker's settings have changed.
 pub(crate) fn reconfigure(shard: &Shard) {
     let config = settings::coordinator(&shard.config().groups);
-    for seat in shard.groups.all() {
-        seat.set_config(config.clone());
+    for seat in shard.groups.seats.all() {
+        seat.set(|machine| machine.set_config(config.clone()));
     }
 }
 
@@ -218,8 +129,7 @@ pub(crate) async fn end_transaction(
     marker: TransactionMarker,
 ) -> Result<i64, ErrorCode> {
     loop {
-        let seat = shard.groups.seats.borrow().get(&partition.index).cloned();
-        let Some(seat) = seat.filter(|seat| seat.is_of(partition)) else {
+        let Some(seat) = shard.groups.seats.of_partition(partition) else {
             return Err(ErrorCode::CoordinatorLoadInProgress);
         };
         match seat.end_transaction(marker) {

@@ -1,4 +1,4 @@
-//! Reading a partition of `__consumer_offsets` into a new coordinator.
+//! Reading a partition of an internal topic into a new coordinator.
 //!
 //! In large pieces, with breaks for requests; records are read where they lie.
 
@@ -6,11 +6,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use coord::{Config, CoordError, Coordinator};
+use coord::CoordError;
 use log::{LogError, ReadError};
 use wire::records::control::EndTransaction;
 use wire::records::{BatchError, BatchView};
 
+use super::Machine;
 use crate::partition::Partition;
 
 /// Records read without a break for requests.
@@ -30,25 +31,25 @@ pub(super) enum LoadError {
 }
 
 /// What loading came to.
-pub(super) struct Loaded {
-    pub coordinator: Coordinator,
+pub(super) struct Loaded<M> {
+    pub machine: M,
     pub records: u64,
     pub took: Duration,
 }
 
-/// Reads the log as it stands. `decompressed_max`: bytes that one batch may take when it is opened.
-pub(super) async fn load(
+/// Reads the log as it stands into a new `machine`. `decompressed_max`: bytes that one batch may take
+/// when it is opened.
+pub(super) async fn load<M: Machine>(
     partition: &Partition,
-    config: Config,
+    mut machine: M,
     piece_bytes: usize,
     decompressed_max: usize,
-) -> Result<Loaded, LoadError> {
+) -> Result<Loaded<M>, LoadError> {
     let began = reactor::now();
     let log = &partition.log;
     let end = log.log_end_offset();
     // What an earlier coordinator appended may be on its way to the device.
     log.acknowledged(end).await?;
-    let mut coordinator = Coordinator::new(config);
     let mut records = 0;
     let mut next = log.log_start_offset();
     while next < end {
@@ -65,7 +66,7 @@ pub(super) async fn load(
         let before = next;
         for batch in wire::records::batches(&bytes) {
             let batch = batch?;
-            records += replay(&mut coordinator, &batch, decompressed_max).await?;
+            records += replay(&mut machine, &batch, decompressed_max).await?;
             next = next.max(batch.header().last_offset() + 1);
         }
         if next == before {
@@ -73,7 +74,7 @@ pub(super) async fn load(
             break;
         }
     }
-    Ok(Loaded { coordinator, records, took: began.elapsed() })
+    Ok(Loaded { machine, records, took: began.elapsed() })
 }
 
 fn joined(pieces: &[Bytes]) -> Cow<'_, [u8]> {
@@ -83,15 +84,15 @@ fn joined(pieces: &[Bytes]) -> Cow<'_, [u8]> {
     }
 }
 
-async fn replay(
-    coordinator: &mut Coordinator,
+async fn replay<M: Machine>(
+    machine: &mut M,
     batch: &BatchView<'_>,
     decompressed_max: usize,
 ) -> Result<u64, LoadError> {
     let header = batch.header();
     if header.attributes.is_control() {
         if let Some(end) = EndTransaction::read(batch)? {
-            coordinator.replay_marker(header.producer_id, end.committed);
+            machine.replay_marker(header.producer_id, end.committed);
         }
         return Ok(1);
     }
@@ -100,7 +101,7 @@ async fn replay(
     let mut count = 0;
     while let Some(record) = records.next_record()? {
         let replayed = match record.key {
-            Some(key) => coordinator.replay(key, record.value, producer),
+            Some(key) => machine.replay(key, record.value, producer),
             // Nothing that a coordinator wrote.
             None => Ok(()),
         };

@@ -16,19 +16,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use coord::{
-    Config, Context, CoordError, Coordinator, Decision, GroupConfig, Reply, Request, Token,
-};
+use coord::{CoordError, Token};
 use log::{AppendError, LogState, TransactionMarker};
 use reactor::sync::{Notified, Notify, OneshotReceiver, OneshotSender, oneshot};
 use reactor::{Either, race};
 use tracing::{error, info, warn};
+use wire::ErrorCode;
 use wire::records::{BatchBuilder, BatchError, BatchView};
-use wire::{ErrorCode, Uuid};
 
 use super::load::{self, Loaded};
-use super::topics::ImageTopics;
-use super::{group_configs, settings};
+use super::{Decided, Machine};
 use crate::errors;
 use crate::partition::Partition;
 use crate::shard::Shard;
@@ -40,26 +37,19 @@ const RELOAD_AFTER: Duration = Duration::from_secs(1);
 /// What a batch of a transaction has in place of a sequence number.
 const NO_SEQUENCE: i32 = -1;
 
-/// Who asks.
-pub(super) struct Asker<'a> {
-    pub version: i16,
-    pub client_id: &'a str,
-    pub client_host: &'a str,
-}
-
 /// An answer, or why there is none.
-pub(super) type Answer = Result<Reply, ErrorCode>;
+pub(crate) type Answer<R> = Result<R, ErrorCode>;
 
 /// What became of a request.
-pub(super) enum HandedIn {
-    Now(Answer),
-    Later(OneshotReceiver<Answer>),
+pub(crate) enum HandedIn<R> {
+    Now(Answer<R>),
+    Later(OneshotReceiver<Answer<R>>),
     /// To be handed in again.
     Full(Notified),
 }
 
 /// What became of a marker.
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// The log ends there now.
     Appended(i64),
     /// Decisions before it are not appended yet.
@@ -69,27 +59,27 @@ pub(super) enum Ended {
     Refused(ErrorCode),
 }
 
-pub(super) struct Seat {
+pub(crate) struct Seat<M: Machine> {
     partition: Rc<Partition>,
-    phase: RefCell<Phase>,
+    phase: RefCell<Phase<M>>,
     /// Wakes the seat's task.
     kick: Notify,
     /// The queue has become shorter.
     room: Notify,
 }
 
-enum Phase {
+enum Phase<M: Machine> {
     Loading,
-    Active(Box<Active>),
+    Active(Box<Active<M>>),
     /// There is none; everybody is told this.
     Gone(ErrorCode),
 }
 
-struct Active {
-    coordinator: Coordinator,
-    waiting: AHashMap<Token, OneshotSender<Answer>>,
+struct Active<M: Machine> {
+    machine: M,
+    waiting: AHashMap<Token, OneshotSender<Answer<M::Reply>>>,
     next_token: u64,
-    queue: VecDeque<Step>,
+    queue: VecDeque<Step<M>>,
     /// How many at the end of the queue wait for memory.
     held: usize,
     /// What was appended ends here.
@@ -99,12 +89,13 @@ struct Active {
 }
 
 /// A decision whose answers have not left.
-struct Step {
+struct Step<M: Machine> {
     /// Not appended yet.
     batch: Option<Vec<u8>>,
-    /// The answers leave when everything below is acknowledged.
+    /// Answers and errands leave when everything below is acknowledged.
     end: i64,
-    replies: Vec<(Token, Reply)>,
+    replies: Vec<(Token, M::Reply)>,
+    errands: Vec<M::Errand>,
 }
 
 /// A decision that could not be appended.
@@ -137,7 +128,7 @@ enum Todo {
     Wait { acknowledged: Option<i64>, room: bool, deadline_ms: Option<i64> },
 }
 
-impl Seat {
+impl<M: Machine> Seat<M> {
     /// Begins to load the coordinator of a partition that is open here.
     pub fn take(shard: &Rc<Shard>, partition: Rc<Partition>) -> Rc<Self> {
         let seat = Rc::new(Seat {
@@ -156,8 +147,16 @@ impl Seat {
         Rc::ptr_eq(&self.partition, partition) && !is_gone
     }
 
-    /// Hands a request to the coordinator.
-    pub fn hand_in(&self, shard: &Shard, request: &Request<'_, '_>, asker: &Asker<'_>) -> HandedIn {
+    pub fn partition(&self) -> &Rc<Partition> {
+        &self.partition
+    }
+
+    /// Hands a request to the coordinator: `decide` asks it, under the token that its answer will have.
+    pub fn hand_in(
+        &self,
+        shard: &Shard,
+        decide: impl FnOnce(&mut M, Token, i64) -> Decided<M>,
+    ) -> HandedIn<M::Reply> {
         let mut phase = self.phase.borrow_mut();
         let active = match &mut *phase {
             Phase::Active(active) => active,
@@ -169,28 +168,15 @@ impl Seat {
         }
         let token = Token(active.next_token);
         active.next_token += 1;
-        let mut fresh_id = [0; 16];
-        reactor::fill_random(&mut fresh_id);
         let now_ms = reactor::wall_clock_ms();
-        let mut decision = active.coordinator.handle(
-            *request,
-            &Context {
-                now_ms,
-                token,
-                version: asker.version,
-                client_id: asker.client_id,
-                client_host: asker.client_host,
-                fresh_id: Uuid(fresh_id),
-                topics: &ImageTopics::new(shard),
-            },
-        );
-        let now = self.answered_now(active, token, &mut decision);
+        let mut decided = decide(&mut active.machine, token, now_ms);
+        let now = self.answered_now(active, token, &mut decided);
         let later = now.is_none().then(|| {
             let (sender, receiver) = oneshot();
             active.waiting.insert(token, sender);
             receiver
         });
-        if let Err(failed) = self.take_in(shard, active, decision, now_ms) {
+        if let Err(failed) = self.take_in(shard, active, decided, now_ms) {
             self.fail(&mut phase, &failed, Some(token));
         }
         drop(phase);
@@ -204,26 +190,26 @@ impl Seat {
     /// The answer, if it is there and may leave at once.
     fn answered_now(
         &self,
-        active: &Active,
+        active: &Active<M>,
         token: Token,
-        decision: &mut Decision,
-    ) -> Option<Reply> {
-        let may_leave = decision.is_read_only()
+        decided: &mut Decided<M>,
+    ) -> Option<M::Reply> {
+        let may_leave = decided.records.is_empty()
             && active.queue.is_empty()
             && active.end <= self.partition.log.visible_end_offset();
-        let at = decision.replies.iter().position(|(answered, _)| *answered == token)?;
-        may_leave.then(|| decision.replies.swap_remove(at).1)
+        let at = decided.replies.iter().position(|(answered, _)| *answered == token)?;
+        may_leave.then(|| decided.replies.swap_remove(at).1)
     }
 
-    /// Appends a decision's records and queues its answers.
+    /// Appends a decision's records and queues its answers and errands.
     fn take_in(
         &self,
         shard: &Shard,
-        active: &mut Active,
-        decision: Decision,
+        active: &mut Active<M>,
+        decided: Decided<M>,
         now_ms: i64,
     ) -> Result<(), Failed> {
-        let mut batch = self.batch_of(shard, &decision, now_ms)?;
+        let mut batch = self.batch_of(shard, &decided, now_ms)?;
         if active.held == 0
             && let Some(bytes) = &batch
             && let Some(end) = self.append(bytes, now_ms)?
@@ -234,11 +220,11 @@ impl Seat {
         if active.held > 0 || batch.is_some() {
             active.held += 1;
         }
-        if batch.is_some() || active.held > 0 || !decision.replies.is_empty() {
-            let replies = decision.replies;
-            active.queue.push_back(Step { batch, end: active.end, replies });
+        let Decided { replies, errands, .. } = decided;
+        if batch.is_some() || active.held > 0 || !replies.is_empty() || !errands.is_empty() {
+            active.queue.push_back(Step { batch, end: active.end, replies, errands });
         }
-        let deadline_ms = active.coordinator.next_deadline();
+        let deadline_ms = active.machine.next_deadline();
         let is_sooner = deadline_ms.is_some_and(|it| active.armed.is_none_or(|at| it < at));
         if is_sooner || active.queue.len() == 1 {
             self.kick.notify_all();
@@ -249,19 +235,19 @@ impl Seat {
     fn batch_of(
         &self,
         shard: &Shard,
-        decision: &Decision,
+        decided: &Decided<M>,
         now_ms: i64,
     ) -> Result<Option<Vec<u8>>, Failed> {
-        if decision.is_read_only() {
+        if decided.records.is_empty() {
             return Ok(None);
         }
         let mut builder = BatchBuilder::new();
-        if let Some(producer) = decision.producer {
+        if let Some(producer) = decided.producer {
             builder =
                 builder.producer(producer.id, producer.epoch, NO_SEQUENCE).transactional(true);
         }
-        for record in &decision.records {
-            let (key, value) = record.to_bytes()?;
+        for record in &decided.records {
+            let (key, value) = M::to_bytes(record)?;
             builder.append(now_ms, Some(&key), value.as_deref());
         }
         let bytes = builder.build()?;
@@ -303,7 +289,7 @@ impl Seat {
         let (epoch, now_ms) = (self.partition.leader_epoch(), reactor::wall_clock_ms());
         match self.partition.log.append_marker(marker, epoch, now_ms) {
             Ok(done) => {
-                active.coordinator.replay_marker(marker.producer_id, marker.end.committed);
+                active.machine.replay_marker(marker.producer_id, marker.end.committed);
                 active.end = done.last_offset + 1;
                 Ended::Appended(active.end)
             }
@@ -312,37 +298,28 @@ impl Seat {
         }
     }
 
-    /// The topics are gone, and with them what was committed for them.
-    pub fn topics_deleted(&self, shard: &Shard, topics: &[(String, Uuid)]) {
-        self.decide(shard, |coordinator, now_ms| coordinator.topics_deleted(topics, now_ms));
-    }
-
-    fn decide(&self, shard: &Shard, decide: impl FnOnce(&mut Coordinator, i64) -> Decision) {
+    /// Has the coordinator decide by itself, if it is at work.
+    pub fn decide(&self, shard: &Shard, decide: impl FnOnce(&mut M, i64) -> Decided<M>) {
         let mut phase = self.phase.borrow_mut();
         let Phase::Active(active) = &mut *phase else { return };
         let now_ms = reactor::wall_clock_ms();
-        let decision = decide(&mut active.coordinator, now_ms);
-        if let Err(failed) = self.take_in(shard, active, decision, now_ms) {
+        let decided = decide(&mut active.machine, now_ms);
+        if let Err(failed) = self.take_in(shard, active, decided, now_ms) {
             self.fail(&mut phase, &failed, None);
         }
     }
 
-    pub fn set_config(&self, config: Config) {
+    /// Changes the coordinator's settings, if it is at work.
+    pub fn set(&self, set: impl FnOnce(&mut M)) {
         if let Phase::Active(active) = &mut *self.phase.borrow_mut() {
-            active.coordinator.set_config(config);
-        }
-    }
-
-    pub fn set_group_config(&self, group: &str, config: Option<GroupConfig>) {
-        if let Phase::Active(active) = &mut *self.phase.borrow_mut() {
-            active.coordinator.set_group_config(group, config);
+            set(&mut active.machine);
         }
     }
 
     /// Looks at the coordinator, if it is at work.
-    pub fn look<T>(&self, look: impl FnOnce(&Coordinator) -> T) -> Option<T> {
+    pub fn look<T>(&self, look: impl FnOnce(&M) -> T) -> Option<T> {
         match &*self.phase.borrow() {
-            Phase::Active(active) => Some(look(&active.coordinator)),
+            Phase::Active(active) => Some(look(&active.machine)),
             Phase::Loading | Phase::Gone(_) => None,
         }
     }
@@ -358,9 +335,9 @@ impl Seat {
 
     /// Drops the coordinator: it holds what the log does not. `culprit`: the request that brought this
     /// about, which is told the reason; others may come again.
-    fn fail(&self, phase: &mut Phase, failed: &Failed, culprit: Option<Token>) {
+    fn fail(&self, phase: &mut Phase<M>, failed: &Failed, culprit: Option<Token>) {
         let (topic, index) = (&self.partition.topic, self.partition.index);
-        error!(%topic, partition = index, "the group coordinator is dropped: {failed}");
+        error!(%topic, partition = index, "the {} is dropped: {failed}", M::WHAT);
         let is_whole = matches!(self.partition.log.state(), LogState::Online);
         let code = match is_whole {
             true => ErrorCode::CoordinatorLoadInProgress,
@@ -369,7 +346,12 @@ impl Seat {
         self.leave_with(phase, code, culprit.map(|token| (token, failed.code())));
     }
 
-    fn leave_with(&self, phase: &mut Phase, code: ErrorCode, culprit: Option<(Token, ErrorCode)>) {
+    fn leave_with(
+        &self,
+        phase: &mut Phase<M>,
+        code: ErrorCode,
+        culprit: Option<(Token, ErrorCode)>,
+    ) {
         if let Phase::Active(active) = std::mem::replace(phase, Phase::Gone(code)) {
             for (token, sender) in active.waiting {
                 let own = culprit.filter(|(guilty, _)| *guilty == token);
@@ -382,29 +364,41 @@ impl Seat {
     }
 
     /// Does what can be done without waiting.
-    fn work(&self, shard: &Shard) -> Todo {
+    fn work(self: &Rc<Self>, shard: &Rc<Shard>) -> Todo {
         let mut phase = self.phase.borrow_mut();
         let Phase::Active(active) = &mut *phase else { return Todo::Over };
         let now_ms = reactor::wall_clock_ms();
-        match self.work_with(shard, active, now_ms) {
+        let mut errands = Vec::new();
+        let todo = match self.work_with(shard, active, &mut errands, now_ms) {
             Ok(todo) => todo,
             Err(failed) => {
                 self.fail(&mut phase, &failed, None);
                 Todo::Over
             }
+        };
+        drop(phase);
+        for errand in errands {
+            M::run(shard, self, errand);
         }
+        todo
     }
 
-    fn work_with(&self, shard: &Shard, active: &mut Active, now_ms: i64) -> Result<Todo, Failed> {
+    fn work_with(
+        &self,
+        shard: &Shard,
+        active: &mut Active<M>,
+        errands: &mut Vec<M::Errand>,
+        now_ms: i64,
+    ) -> Result<Todo, Failed> {
         self.append_held(active, now_ms)?;
-        self.send_acknowledged(active);
+        self.send_acknowledged(active, errands);
         let is_due = |due_ms: &i64| *due_ms <= now_ms;
-        if active.held == 0 && active.coordinator.next_deadline().as_ref().is_some_and(is_due) {
-            let decision = active.coordinator.on_time(now_ms, &ImageTopics::new(shard));
-            self.take_in(shard, active, decision, now_ms)?;
+        if active.held == 0 && active.machine.next_deadline().as_ref().is_some_and(is_due) {
+            let decided = active.machine.on_time(shard, now_ms);
+            self.take_in(shard, active, decided, now_ms)?;
             return Ok(Todo::More);
         }
-        let deadline_ms = active.coordinator.next_deadline().filter(|_| active.held == 0);
+        let deadline_ms = active.machine.next_deadline().filter(|_| active.held == 0);
         active.armed = deadline_ms;
         let appended = active.queue.front().filter(|step| step.batch.is_none());
         Ok(Todo::Wait {
@@ -414,7 +408,7 @@ impl Seat {
         })
     }
 
-    fn append_held(&self, active: &mut Active, now_ms: i64) -> Result<(), Failed> {
+    fn append_held(&self, active: &mut Active<M>, now_ms: i64) -> Result<(), Failed> {
         while active.held > 0 {
             let at = active.queue.len() - active.held;
             let Some(step) = active.queue.get_mut(at) else { break };
@@ -430,12 +424,13 @@ impl Seat {
         Ok(())
     }
 
-    fn send_acknowledged(&self, active: &mut Active) {
+    fn send_acknowledged(&self, active: &mut Active<M>, errands: &mut Vec<M::Errand>) {
         let visible_end = self.partition.log.visible_end_offset();
         while active.queue.len() > active.held
             && active.queue.front().is_some_and(|step| step.end <= visible_end)
         {
             let Some(step) = active.queue.pop_front() else { break };
+            errands.extend(step.errands);
             for (token, reply) in step.replies {
                 if let Some(sender) = active.waiting.remove(&token) {
                     // The requester may have left.
@@ -469,7 +464,7 @@ impl Seat {
             Either::Left(Either::Right(Err(error))) => {
                 warn!(
                     topic = %self.partition.topic, partition = self.partition.index,
-                    "the group coordinator is dropped: {error}"
+                    "the {} is dropped: {error}", M::WHAT
                 );
                 self.leave(errors::of_coordinator(errors::of_log(&error)));
             }
@@ -479,7 +474,7 @@ impl Seat {
 }
 
 /// The life of a coordinator.
-async fn run(shard: Rc<Shard>, seat: Rc<Seat>) {
+async fn run<M: Machine>(shard: Rc<Shard>, seat: Rc<Seat<M>>) {
     if !load(&shard, &seat).await {
         return;
     }
@@ -503,48 +498,39 @@ async fn run(shard: Rc<Shard>, seat: Rc<Seat>) {
 }
 
 /// Loads the coordinator; returns whether it is at work then.
-async fn load(shard: &Rc<Shard>, seat: &Rc<Seat>) -> bool {
-    let _permit = shard.groups.loading.acquire(1).await;
+async fn load<M: Machine>(shard: &Rc<Shard>, seat: &Rc<Seat<M>>) -> bool {
+    let _permit = M::seats(shard).loading.acquire(1).await;
     let partition = &seat.partition;
     let (topic, index) = (&partition.topic, partition.index);
-    let config = &shard.config().groups;
-    let piece_bytes = usize::try_from(config.load_buffer_bytes).unwrap_or(usize::MAX);
     let most = shard.partition_limits().decompressed_bytes_max;
-    let loading = load::load(partition, settings::coordinator(config), piece_bytes, most);
-    let Loaded { coordinator, records, took } = match loading.await {
+    let machine = M::begin(shard, partition);
+    let loading = load::load(partition, machine, M::load_piece_bytes(shard), most);
+    let Loaded { machine, records, took } = match loading.await {
         Ok(loaded) => loaded,
         Err(error) => {
-            error!(%topic, partition = index, "its groups cannot be loaded: {error}");
+            error!(%topic, partition = index, "its {} cannot be loaded: {error}", M::WHAT);
             seat.leave(ErrorCode::NotCoordinator);
             return false;
         }
     };
-    shard.groups.counted.note_load(records, took);
+    M::seats(shard).counted.note_load(records, took);
     if records > 0 {
-        info!(
-            %topic, partition = index, records, ?took,
-            groups = coordinator.group_count(), "groups are loaded"
-        );
+        info!(%topic, partition = index, records, ?took, "the {} is loaded", M::WHAT);
     }
-    seat.begin(shard, coordinator)
+    seat.begin(shard, machine)
 }
 
-impl Seat {
+impl<M: Machine> Seat<M> {
     /// Puts a coordinator to work that has read its log.
-    fn begin(&self, shard: &Shard, mut coordinator: Coordinator) -> bool {
+    fn begin(&self, shard: &Shard, mut machine: M) -> bool {
         let mut phase = self.phase.borrow_mut();
         if !matches!(*phase, Phase::Loading) {
             return false;
         }
-        // Both may have changed while the log was read.
-        coordinator.set_config(settings::coordinator(&shard.config().groups));
-        for (group, config) in group_configs(shard, &self.partition) {
-            coordinator.set_group_config(&group, Some(config));
-        }
         let now_ms = reactor::wall_clock_ms();
-        let decision = coordinator.loaded(now_ms);
+        let decided = machine.loaded(shard, &self.partition, now_ms);
         let mut active = Box::new(Active {
-            coordinator,
+            machine,
             waiting: AHashMap::new(),
             next_token: 0,
             queue: VecDeque::new(),
@@ -552,7 +538,7 @@ impl Seat {
             end: self.partition.log.log_end_offset(),
             armed: None,
         });
-        let taken = self.take_in(shard, &mut active, decision, now_ms);
+        let taken = self.take_in(shard, &mut active, decided, now_ms);
         *phase = Phase::Active(active);
         if let Err(failed) = taken {
             self.fail(&mut phase, &failed, None);
