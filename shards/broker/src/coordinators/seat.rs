@@ -147,10 +147,6 @@ impl<M: Machine> Seat<M> {
         Rc::ptr_eq(&self.partition, partition) && !is_gone
     }
 
-    pub fn partition(&self) -> &Rc<Partition> {
-        &self.partition
-    }
-
     /// Hands a request to the coordinator: `decide` asks it, under the token that its answer will have.
     pub fn hand_in(
         &self,
