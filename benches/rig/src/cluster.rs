@@ -160,7 +160,7 @@ fn leaders(
     Some(leaders.into_iter().map(|(_, leader)| leader).collect())
 }
 
-fn address(host: &str, port: i32) -> Result<SocketAddr> {
+pub fn address(host: &str, port: i32) -> Result<SocketAddr> {
     let unusable = || Error::Unreadable(format!("the broker's address {host}:{port}"));
     let ip: IpAddr =
         if host == "localhost" { "127.0.0.1" } else { host }.parse().map_err(|_| unusable())?;

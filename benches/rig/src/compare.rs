@@ -50,6 +50,8 @@ enum Group {
     Backfill,
     /// Ten partitions and ten thousand
     Partitions,
+    /// Consumer groups: joins, rebalances, commits, idle groups and their loading
+    Groups,
 }
 
 /// What one leg measures.
@@ -59,6 +61,8 @@ enum Part {
     Restart(Held),
     Backfill,
     Partitions,
+    Groups,
+    IdleGroups,
 }
 
 impl fmt::Display for Part {
@@ -68,6 +72,8 @@ impl fmt::Display for Part {
             Part::Restart(held) => write!(f, "restart with {held}"),
             Part::Backfill => f.write_str("backfill readers"),
             Part::Partitions => f.write_str("many partitions"),
+            Part::Groups => f.write_str("consumer groups"),
+            Part::IdleGroups => f.write_str("idle groups"),
         }
     }
 }
@@ -95,6 +101,8 @@ pub fn run(args: &CompareArgs) -> Result<()> {
             Part::Restart(held) => leg.restart(held),
             Part::Backfill => leg.backfill(),
             Part::Partitions => leg.partitions(),
+            Part::Groups => leg.groups(),
+            Part::IdleGroups => leg.idle_groups(),
         };
         conditions.legs.push(report::LegRun {
             broker: target.name(),
@@ -137,6 +145,9 @@ fn plan(groups: &[Group], scale: &Scale) -> Vec<(Target, Part)> {
     }
     if wanted(Group::Backfill) {
         parts.push(Part::Backfill);
+    }
+    if wanted(Group::Groups) {
+        parts.extend([Part::Groups, Part::IdleGroups]);
     }
     let (kafka, corelane) = (Target::ApacheKafka, Target::Corelane);
     let mut legs = Vec::new();
@@ -205,9 +216,10 @@ mod tests {
     #[test]
     fn every_part_is_measured_as_often_on_both_and_the_second_pass_goes_back() {
         let scale = Scale::full();
-        let legs = plan(&[Group::Restart, Group::Backfill, Group::Partitions], &scale);
+        let groups = [Group::Restart, Group::Backfill, Group::Partitions, Group::Groups];
+        let legs = plan(&groups, &scale);
         let of = |target| legs.iter().filter(|(leg, _)| *leg == target).count();
-        let parts = scale.held.len() + 2;
+        let parts = scale.held.len() + 4;
         assert_eq!(of(Target::ApacheKafka), 2 * parts + scale.held_once.len());
         assert_eq!(of(Target::Corelane), of(Target::ApacheKafka));
         let shown: Vec<String> = legs.iter().map(|(_, part)| part.to_string()).collect();

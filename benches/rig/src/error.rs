@@ -37,6 +37,12 @@ pub enum Error {
         "partition {partition} ends at offset {end} where {due} was due: the broker lost records"
     )]
     Lost { partition: i32, end: i64, due: i64 },
+    #[error(
+        "partition {partition} was given to member {} while member {} had it", owners[1], owners[0]
+    )]
+    TwoOwners { partition: i32, owners: [usize; 2] },
+    #[error("group {group} has {committed:?} committed where {due} was: the broker lost a commit")]
+    LostCommit { group: String, committed: Option<i64>, due: i64 },
     #[error("{0} has no leader yet")]
     NoLeader(String),
     #[error("{0} does not read as expected")]

@@ -15,6 +15,7 @@ mod disk;
 mod error;
 mod expected;
 mod first;
+mod groups;
 mod latency;
 mod legs;
 mod payload;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::disk::Ceiling;
 use crate::expected;
+use crate::legs::groups::GROUP_SETTINGS;
 use crate::legs::{KAFKA_JAVA, MEMORY, SETTINGS};
 use crate::procfs::Machine;
 use crate::results::{Better, Line, Results, Section, median};
@@ -89,10 +90,26 @@ fn heading(section: Section) -> (&'static str, &'static str) {
              partition is rough. Latency: the same requests at the same rate, each to the next \
              partition, after two such requests to every partition.",
         ),
+        Section::Groups => (
+            "Consumer groups",
+            "Members are threads of the client that speak the protocol, without reading (but for the \
+             first record). A rebalance is timed from the first word of the one that comes, or the \
+             last of the one that goes, until every partition has exactly one owner and all members \
+             have their even share; members learn of it by heartbeats only, so the interval bounds it \
+             from below on both brokers, and a short one shows more of the broker's own work. It \
+             begins somewhere in the interval, at the same places for both. With the new protocol \
+             a broker computes an assignment at most once a second \
+             (group.consumer.assignment.interval.ms, the default of both). A commit is \
+             acknowledged as a produce under default durability is, and each is for a group of its \
+             own, at members a group of one. An idle group has offsets and no members. It has told \
+             its offsets when OffsetFetch gives what it had committed, and not \
+             COORDINATOR_LOAD_IN_PROGRESS; its start is that of the process. Memory is growth of the \
+             process; Kafka's heap makes its figure rough.",
+        ),
     }
 }
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 9] = [
     Section::Process,
     Section::Produce,
     Section::Synced,
@@ -101,6 +118,7 @@ const SECTIONS: [Section; 8] = [
     Section::Restart,
     Section::Backfill,
     Section::Partitions,
+    Section::Groups,
 ];
 
 pub fn table(results: &Results, conditions: &Conditions, scale: &Scale) -> String {
@@ -185,7 +203,7 @@ fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
          - data on {}\n\
          - the disk alone, same file system, same day: {:.0} MB/s (512 KiB direct writes, 4 at a \
          time) and {:.0} MB/s (1 MiB direct reads, likewise); 4 KiB synced write {:.2} ms p50, {:.2} ms p99\n\
-         - both brokers: replication factor 1, {}, otherwise their defaults\n\
+         - both brokers: replication factor 1, {}, otherwise their defaults; for consumer groups {}\n\
          - Kafka: KRaft, one process, log level warn; {} with a heap of {MEMORY} ({} beside backfill \
          readers), {}\n\
          - Corelane: --shards {}, --memory {MEMORY} ({} beside backfill readers)\n\
@@ -202,7 +220,8 @@ fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
         c.ceiling.read_megabytes_per_second,
         c.ceiling.small_synced_p50_micros / 1e3,
         c.ceiling.small_synced_p99_micros / 1e3,
-        SETTINGS.map(|(key, value)| format!("{key}={value}")).join(", "),
+        shown(&SETTINGS),
+        shown(&GROUP_SETTINGS),
         c.java,
         scale.backfill_memory,
         KAFKA_JAVA.join(" "),
@@ -227,6 +246,11 @@ fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
         );
     }
     text
+}
+
+fn shown(settings: &[(&str, &str)]) -> String {
+    let settings: Vec<_> = settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    settings.join(", ")
 }
 
 pub fn json(results: &Results, c: &Conditions, scale: &Scale) -> Value {
@@ -279,6 +303,7 @@ pub fn json(results: &Results, c: &Conditions, scale: &Scale) -> Value {
         "limits": c.limits,
         "failures": results.failures,
         "settings": SETTINGS.map(|(key, value)| format!("{key}={value}")),
+        "group_settings": GROUP_SETTINGS.map(|(key, value)| format!("{key}={value}")),
         "connections": CONNECTIONS,
         "in_flight": IN_FLIGHT,
         "legs": c.legs.iter().map(leg).collect::<Vec<_>>(),

@@ -15,6 +15,7 @@ pub enum Section {
     Restart,
     Backfill,
     Partitions,
+    Groups,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,9 @@ pub const SCANNED: Measure = measure("MiB scanned, it says", Better::Neither);
 /// From the start of the process.
 pub const CPU_SECONDS: Measure = measure("broker CPU s until then", Better::Lower);
 pub const COUNT: Measure = measure("number", Better::Lower);
+pub const COMMITS: Measure = measure("commits/s", Better::Higher);
+pub const CPU_MICROS: Measure = measure("broker CPU µs", Better::Lower);
+pub const CPU_MILLIS: Measure = measure("broker CPU ms", Better::Lower);
 pub const P50: Measure = measure("p50 ms", Better::Lower);
 pub const P99: Measure = measure("p99 ms", Better::Lower);
 pub const P999: Measure = measure("p99.9 ms", Better::Lower);

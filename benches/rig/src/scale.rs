@@ -84,8 +84,86 @@ pub struct Scale {
     pub many_partitions: i32,
     pub many_per_second: f64,
     pub many_length: Duration,
+    pub groups: GroupScale,
     /// Whether each part is measured once more by both brokers, the other way round.
     pub twice: bool,
+}
+
+/// Of consumer groups.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupScale {
+    /// From join to first record: before anything is measured, and measured.
+    pub unmeasured_joins: usize,
+    pub joins: usize,
+    /// That rebalance: members before one more joins, and partitions.
+    pub members: usize,
+    pub partitions: i32,
+    /// Rebalances of each kind with short intervals between heartbeats, and with the usual ones.
+    pub short_rounds: usize,
+    pub usual_rounds: usize,
+    /// Of commits, where there is more than one.
+    pub commit_connections: usize,
+    pub commit_windows: Windows,
+    pub idle_groups: usize,
+    /// Before memory is looked at.
+    pub idle: Duration,
+}
+
+impl GroupScale {
+    const fn full() -> Self {
+        GroupScale {
+            unmeasured_joins: 200,
+            joins: 200,
+            members: 100,
+            partitions: 1_000,
+            short_rounds: 10,
+            usual_rounds: 4,
+            commit_connections: 16,
+            commit_windows: Windows {
+                warmup: Duration::from_secs(3),
+                length: Duration::from_millis(1500),
+                count: 3,
+            },
+            idle_groups: 10_000,
+            idle: Duration::from_secs(5),
+        }
+    }
+
+    const fn quick() -> Self {
+        GroupScale {
+            unmeasured_joins: 50,
+            joins: 50,
+            short_rounds: 3,
+            usual_rounds: 1,
+            commit_windows: Windows {
+                warmup: Duration::from_millis(1500),
+                length: Duration::from_secs(1),
+                count: 2,
+            },
+            ..Self::full()
+        }
+    }
+
+    /// So little that a test has time for it.
+    #[cfg(test)]
+    pub const fn smoke() -> Self {
+        GroupScale {
+            unmeasured_joins: 1,
+            joins: 2,
+            members: 5,
+            partitions: 23,
+            short_rounds: 2,
+            usual_rounds: 0,
+            commit_connections: 3,
+            commit_windows: Windows {
+                warmup: Duration::from_millis(50),
+                length: Duration::from_millis(100),
+                count: 1,
+            },
+            idle_groups: 60,
+            idle: Duration::ZERO,
+        }
+    }
 }
 
 impl Scale {
@@ -130,6 +208,7 @@ impl Scale {
             many_partitions: 10_000,
             many_per_second: 1000.0,
             many_length: s(15),
+            groups: GroupScale::full(),
             twice: true,
         }
     }
@@ -162,6 +241,7 @@ impl Scale {
             backfill_length: s(3),
             many_partitions: 200,
             many_length: s(3),
+            groups: GroupScale::quick(),
             twice: false,
             ..Self::full()
         }

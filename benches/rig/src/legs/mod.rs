@@ -2,6 +2,7 @@
 //! empty directory to its end. Both brokers go through the same steps in the same order.
 
 pub mod backfill;
+pub mod groups;
 pub mod loads;
 pub mod partitions;
 pub mod restart;
@@ -55,8 +56,16 @@ fn on_new_broker(
     memory: &str,
     steps: impl FnOnce(&mut Broker) -> Result<()>,
 ) -> Result<()> {
+    on(target, options(target, memory), steps)
+}
+
+fn on(
+    target: Target,
+    options: BrokerOptions,
+    steps: impl FnOnce(&mut Broker) -> Result<()>,
+) -> Result<()> {
     disk::drain();
-    let mut broker = Broker::start_new(options(target, memory))?;
+    let mut broker = Broker::start_new(options)?;
     let outcome = steps(&mut broker);
     if outcome.is_err() {
         eprintln!("the end of {}'s log:\n{}", target.name(), broker.log_tail());
