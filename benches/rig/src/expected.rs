@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use crate::report::number;
 use crate::results::{
-    BROKER_CPU, CPU_SECONDS, KIBIBYTES, Line, MEBIBYTES, Measure, P99, Results, SCANNED, SECONDS,
-    Section, median,
+    BROKER_CPU, COMMITS, CPU_MILLIS, CPU_SECONDS, KIBIBYTES, Line, MEBIBYTES, Measure, P50, P99,
+    Results, SCANNED, SECONDS, Section, median,
 };
 
 /// `disk_read`: MB/s that large direct reads get from the disk alone.
@@ -17,6 +17,7 @@ pub fn table(results: &Results, disk_read: f64) -> String {
     rows.extend(restart(results, disk_read));
     rows.extend(disturbed(results));
     rows.extend(many(results));
+    rows.extend(groups(results));
     let mut text = String::from("| expected | measured | met |\n|---|---:|---|\n");
     for Row { what, measured, met } in rows {
         let met = if met { "yes" } else { "no" };
@@ -170,6 +171,26 @@ fn many(results: &Results) -> Vec<Row> {
     rows
 }
 
+/// Rebalances are as long as the interval between heartbeats makes them, on any broker.
+fn groups(results: &Results) -> Vec<Row> {
+    let of = |measure| lines(results, Section::Groups, measure);
+    let costs = [P50, COMMITS, CPU_MILLIS, KIBIBYTES].into_iter().flat_map(of);
+    let costs = costs.map(|line| (line, "≥ 1× as good", 1.0));
+    let times = of(SECONDS).map(|line| match line.row.contains("until all have theirs") {
+        true => (line, "as soon, within a fifth", 0.8),
+        false => (line, "≥ 1× as good", 1.0),
+    });
+    let rows = costs.chain(times);
+    rows.filter_map(|(line, aim, least)| {
+        Row::times(
+            &format!("{aim}: {} ({})", line.row, line.measure.name),
+            line.times_better(),
+            least,
+        )
+    })
+    .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use corelane_tests::Target;
@@ -202,6 +223,20 @@ mod tests {
         add(&mut results, partitions, "memory of one idle partition", KIBIBYTES, [9.0, 17.0]);
         let text = table(&results, 1000.0);
         assert_eq!(text.matches("| no |").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn a_rebalance_may_be_a_little_later_and_a_commit_may_not() {
+        let mut results = Results::default();
+        let joins = "classic: one joins, until all have theirs";
+        add(&mut results, Section::Groups, joins, SECONDS, [0.9, 1.0]);
+        add(&mut results, Section::Groups, "commits", COMMITS, [1000.0, 990.0]);
+        let text = table(&results, 2);
+        assert!(
+            text.contains(&format!("as soon, within a fifth: {joins} (s) | 0.900× | yes")),
+            "{text}"
+        );
+        assert!(text.contains("commits (commits/s) | 0.990× | no"), "{text}");
     }
 
     #[test]

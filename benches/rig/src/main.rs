@@ -37,6 +37,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::compare::CompareArgs;
 use crate::error::Result;
+use crate::groups::{Group, commits};
 use crate::payload::Batch;
 use crate::sample::{Sample, Windows};
 
@@ -64,6 +65,8 @@ enum Kind {
     Consume,
     /// Open-loop produce at a fixed rate
     Latency,
+    /// Offset commits, a group a connection, each for all partitions
+    Commits,
 }
 
 #[derive(Args)]
@@ -141,6 +144,14 @@ fn put_load(args: &LoadArgs) -> Result<()> {
             }
             Vec::new()
         }
+        Kind::Commits => {
+            let names = (0..connections).map(|number| format!("{name}-{number}"));
+            let groups: Result<Vec<_>> =
+                names.map(|name| Group::find(args.at, &name, &topic)).collect();
+            let load =
+                commits::Load { groups: &groups?, member: None, partitions: args.partitions };
+            commits::run_windows(&load, broker, &windows)?
+        }
         Kind::Produce => produce::run_windows(&load, broker, &windows)?,
         Kind::Consume => {
             let batches = produce::run_volume(&load, args.mebibytes << 20)?;
@@ -153,8 +164,20 @@ fn put_load(args: &LoadArgs) -> Result<()> {
             consume::run_windows(&load, broker, &windows)?
         }
     };
-    samples.iter().for_each(print);
+    match args.kind {
+        Kind::Commits => samples.iter().for_each(print_commits),
+        _ => samples.iter().for_each(print),
+    }
     cluster::delete(args.at, &topic)
+}
+
+fn print_commits(sample: &Sample) {
+    println!(
+        "{:.0} commits/s, broker {:.1} CPU µs each, {:.2} cores busy elsewhere",
+        sample.records_per_second(),
+        sample.broker_cpu_seconds * 1e6 / sample.records,
+        sample.other_cores(),
+    );
 }
 
 fn print(sample: &Sample) {

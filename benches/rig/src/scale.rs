@@ -104,6 +104,8 @@ pub struct GroupScale {
     /// Of commits, where there is more than one.
     pub commit_connections: usize,
     pub commit_windows: Windows,
+    /// Before any are measured: a virtual machine compiles its code only then.
+    pub unmeasured_commits: Duration,
     pub idle_groups: usize,
     /// Before memory is looked at.
     pub idle: Duration,
@@ -120,10 +122,11 @@ impl GroupScale {
             usual_rounds: 4,
             commit_connections: 16,
             commit_windows: Windows {
-                warmup: Duration::from_secs(3),
+                warmup: Duration::from_secs(1),
                 length: Duration::from_millis(1500),
                 count: 3,
             },
+            unmeasured_commits: Duration::from_secs(12),
             idle_groups: 10_000,
             idle: Duration::from_secs(5),
         }
@@ -136,10 +139,11 @@ impl GroupScale {
             short_rounds: 3,
             usual_rounds: 1,
             commit_windows: Windows {
-                warmup: Duration::from_millis(1500),
+                warmup: Duration::from_millis(500),
                 length: Duration::from_secs(1),
                 count: 2,
             },
+            unmeasured_commits: Duration::from_secs(5),
             ..Self::full()
         }
     }
@@ -160,6 +164,7 @@ impl GroupScale {
                 length: Duration::from_millis(100),
                 count: 1,
             },
+            unmeasured_commits: Duration::from_millis(50),
             idle_groups: 60,
             idle: Duration::ZERO,
         }

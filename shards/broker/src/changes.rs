@@ -185,8 +185,11 @@ async fn lead_or_release(shard: &Rc<Shard>, topic_id: Uuid, index: i32) {
 }
 
 fn reconfigure(shard: &Rc<Shard>, changes: &Changes) {
-    if !changes.configs.is_empty() || !changes.deleted.is_empty() {
-        shard.forget_topic_configs();
+    for topic in &changes.deleted {
+        shard.forget_topic_config(&topic.name);
+    }
+    for resource in changes.configs.iter().filter(|it| it.kind == ResourceKind::Topic) {
+        shard.forget_topic_config(&resource.name);
     }
     if changes.configs.is_empty() {
         return;

@@ -257,9 +257,15 @@ impl Shard {
         config
     }
 
-    /// Some settings have changed, or topics are gone.
-    pub fn forget_topic_configs(&self) {
+    /// The broker's settings have changed, and with them those of every topic.
+    fn forget_topic_configs(&self) {
         self.topic_configs.borrow_mut().clear();
+        self.last_name.replace("".into());
+    }
+
+    /// The topic has other settings, or is gone. What others share stays known.
+    pub fn forget_topic_config(&self, topic: &str) {
+        self.topic_configs.borrow_mut().remove(topic);
         self.last_name.replace("".into());
     }
 

@@ -36,8 +36,6 @@ pub struct Rebalances<'a> {
 /// Times from the member's first word (or last) until everything has its one owner again.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// From nobody to everybody, who come all at once.
-    pub assembly: Duration,
     pub joins: Vec<Duration>,
     pub leaves: Vec<Duration>,
     /// The broker's processor time for one rebalance, pauses between them left out.
@@ -74,11 +72,10 @@ struct Taken<'scope> {
 impl Crowd<'_, '_> {
     fn rounds(&mut self) -> Result<Figures> {
         let mut figures = Figures::default();
-        let begun = Instant::now();
         for _ in 0..self.plan.members {
             self.come()?;
         }
-        figures.assembly = self.settled()?.duration_since(begun);
+        self.settled()?;
         let mut cpu_seconds = 0.0;
         for round in 0..self.plan.rounds {
             for (step, times) in [&mut figures.joins, &mut figures.leaves].into_iter().enumerate() {

@@ -17,6 +17,7 @@ use crate::payload::Batch;
 use crate::results::{
     COMMITS, CPU_MICROS, CPU_MILLIS, KIBIBYTES, MEBIBYTES, OTHER_CORES, SECONDS, Section,
 };
+use crate::sample::Windows;
 use crate::scale::{GroupScale, MANY};
 use crate::{disk, procfs, produce};
 
@@ -104,12 +105,19 @@ impl Leg<'_> {
             ("classic members", Some(Protocol::Classic), many, 1),
             ("KIP-848 members", Some(Protocol::Consumer), many, 1),
         ];
+        let groups = |case: &str, connections: usize| -> Result<Vec<Group>> {
+            let names = (0..connections).map(|number| format!("commit-{case}-{number}"));
+            names.map(|name| Group::find(broker.address(), &name, topic)).collect()
+        };
+        let unmeasured = groups("warm", many)?;
+        let load = commits::Load { groups: &unmeasured, member: None, partitions: 1 };
+        let warmup = self.scale.groups.unmeasured_commits;
+        let windows = Windows { warmup, length: Duration::ZERO, count: 0 };
+        commits::run_windows(&load, pid(broker)?, &windows)?;
         for (number, (who, member, connections, partitions)) in cases.into_iter().enumerate() {
             disk::drain();
-            let names = (0..connections).map(|group| format!("commit-{number}-{group}"));
-            let groups: Result<Vec<Group>> =
-                names.map(|name| Group::find(broker.address(), &name, topic)).collect();
-            let load = commits::Load { groups: &groups?, member, partitions };
+            let groups = groups(&number.to_string(), connections)?;
+            let load = commits::Load { groups: &groups, member, partitions };
             let windows = &self.scale.groups.commit_windows;
             let samples = commits::run_windows(&load, pid(broker)?, windows)?;
             let plural = |count: usize, what: &str| match count {
@@ -162,7 +170,6 @@ impl Leg<'_> {
             add("one leaves, until all have theirs", SECONDS, time.as_secs_f64());
         }
         add("a rebalance", CPU_MILLIS, figures.cpu_seconds * 1e3);
-        add("all come at once, until all have theirs", SECONDS, figures.assembly.as_secs_f64());
         Ok(())
     }
 
@@ -178,13 +185,15 @@ impl Leg<'_> {
         self.say(&format!("making {idle_groups} groups"));
         let many = Many::new("idle", idle_groups, &topic);
         many.make(broker.address())?;
-        many.await_answers(broker.address(), Instant::now())?;
         thread::sleep(idle);
         let grown = procfs::memory(pid(broker)?)?.now - before;
         let row =
             format!("memory of {idle_groups} idle groups with {IDLE_PARTITIONS} offsets each");
         self.add(Section::Groups, &row, MEBIBYTES, grown / MEBIBYTE);
         self.add(Section::Groups, &row, KIBIBYTES, grown / idle_groups as f64 / 1024.0);
+        let asked = many.await_answers(broker.address(), Instant::now())?;
+        let row = format!("asking {idle_groups} idle groups for their offsets, nothing to load");
+        self.add(Section::Groups, &row, SECONDS, asked.all.as_secs_f64());
 
         self.say("restart after SIGKILL");
         broker.kill();
@@ -246,6 +255,7 @@ mod tests {
         assert_eq!(has("commits of 3 simple consumers", COMMITS), windows);
         assert_eq!(has("commits of 3 KIP-848 members", CPU_MICROS), windows);
         assert_eq!(has("memory of 60 idle groups", MEBIBYTES), 1);
+        assert_eq!(has("asking 60 idle groups", SECONDS), 1);
         assert_eq!(has("start after SIGKILL with 60 idle groups: every", SECONDS), 1);
         assert_eq!(has("start after a clean stop with 60 idle groups: every", SECONDS), 1);
         assert!(results.failures.is_empty(), "{:?}", results.failures);
