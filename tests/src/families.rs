@@ -29,7 +29,7 @@ pub const FAMILIES: [&str; 9] = [
     "tools",
 ];
 
-pub const SCENARIOS: [&str; 47] = [
+pub const SCENARIOS: [&str; 50] = [
     "create-topic",
     "produce-sync",
     "produce-async",
@@ -68,6 +68,9 @@ pub const SCENARIOS: [&str; 47] = [
     "group-classic",
     "group-cooperative",
     "group-consumer",
+    "group-rolling",
+    "group-rolling-cooperative",
+    "group-rolling-consumer",
     "group-handover",
     "group-static",
     "group-static-consumer",

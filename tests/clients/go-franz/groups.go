@@ -49,6 +49,7 @@ func (d *driver) Join(ctx context.Context, topic, group, protocol string) (suite
 		kgo.DisableAutoCommit(),
 		kgo.FetchMaxWait(suite.FetchWait),
 		kgo.HeartbeatInterval(500 * time.Millisecond),
+		kgo.SessionTimeout(suite.SessionTimeout),
 		kgo.OnPartitionsAssigned(change(true)),
 		kgo.OnPartitionsRevoked(change(false)),
 		kgo.OnPartitionsLost(change(false)),

@@ -40,6 +40,7 @@ func (d *driver) Join(ctx context.Context, topic, group, protocol string) (suite
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}
 	config.Consumer.Group.Heartbeat.Interval = 500 * time.Millisecond
+	config.Consumer.Group.Session.Timeout = suite.SessionTimeout
 	config.Consumer.MaxWaitTime = suite.FetchWait
 	joined, err := sarama.NewConsumerGroup(d.bootstrap, group, config)
 	if err != nil {

@@ -41,6 +41,9 @@ type GroupDriver interface {
 	DeleteGroup(ctx context.Context, group string) error
 }
 
+// SessionTimeout is when a member that says nothing is given up: the least that brokers allow.
+const SessionTimeout = 6 * time.Second
+
 // worker is a member in a goroutine of its own, as it would be in a program: it polls, notes what came
 // and commits it until it is told to leave.
 type worker struct {
@@ -48,6 +51,8 @@ type worker struct {
 	mutex      sync.Mutex
 	partitions []int32
 	err        error
+	// process is set for a member that is one, to be killed; it has no goroutine of its own here.
+	process *process
 }
 
 func (w *worker) run(g *group, member Member) {
@@ -84,16 +89,25 @@ type group struct {
 	id       string
 	workers  []*worker
 	mutex    sync.Mutex
-	seen     [partitions]map[int64]bool
+	seen     []map[int64]bool // by partition
 	wrong    error
 	produced int
+	last     map[int32]int64 // what was committed at the last look, if anybody looks
 }
 
 func newGroup(r *run) *group {
+	return newGroupOf(r, partitions)
+}
+
+func newGroupOf(r *run, partitions int32) *group {
 	r.create(partitions, nil)
-	g := &group{run: r, id: r.topic}
+	g := &group{run: r, id: r.topic, seen: make([]map[int64]bool, partitions)}
 	g.forget()
 	return g
+}
+
+func (g *group) partitions() int {
+	return len(g.seen)
 }
 
 func (g *group) forget() {
@@ -108,7 +122,7 @@ func (g *group) note(records []*Record) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	for _, record := range records {
-		want := fmt.Sprintf("value-%06d", record.Offset*partitions+int64(record.Partition))
+		want := fmt.Sprintf("value-%06d", record.Offset*int64(g.partitions())+int64(record.Partition))
 		if string(record.Value) != want {
 			g.wrong = fmt.Errorf("%d:%d holds %q, expected %q", record.Partition, record.Offset, record.Value, want)
 		}
@@ -125,8 +139,12 @@ func (g *group) join(protocol string) *worker {
 	return w
 }
 
-func (g *group) leave(w *worker) {
+func (g *group) remove(w *worker) {
 	g.workers = slices.DeleteFunc(g.workers, func(other *worker) bool { return other == w })
+}
+
+func (g *group) leave(w *worker) {
+	g.remove(w)
 	close(w.stop)
 	select {
 	case <-w.left:
@@ -139,27 +157,39 @@ func (g *group) leave(w *worker) {
 // end lets every member go, whatever has happened.
 func (g *group) end() {
 	for _, w := range g.workers {
+		if w.process != nil {
+			w.process.kill()
+			continue
+		}
 		close(w.stop)
 		<-w.left
 	}
 }
 
 func (g *group) write(count int) {
+	g.produce(acksAll, g.next(count))
+	g.produced += count
+}
+
+// next are the records that come next.
+func (g *group) next(count int) []*Record {
 	records := make([]*Record, count)
 	for i := range records {
 		index := g.produced + i
 		records[i] = &Record{
-			Partition: int32(index % partitions),
+			Partition: int32(index % g.partitions()),
 			Key:       fmt.Appendf(nil, "key-%06d", index),
 			Value:     fmt.Appendf(nil, "value-%06d", index),
 		}
 	}
-	g.produce(acksAll, records)
-	g.produced += count
+	return records
 }
 
 // check fails if a member did, or got something wrong.
 func (g *group) check() {
+	if g.last != nil {
+		g.watch()
+	}
 	for _, w := range g.workers {
 		w.mutex.Lock()
 		err := w.err
@@ -185,7 +215,7 @@ func (g *group) settle(shares ...int) {
 			w.mutex.Unlock()
 		}
 		slices.Sort(counts)
-		if !slices.Equal(counts, shares) || len(all) != partitions {
+		if !slices.Equal(counts, shares) || len(all) != g.partitions() {
 			return fmt.Errorf("members have %v", counts)
 		}
 		return nil
@@ -193,9 +223,9 @@ func (g *group) settle(shares ...int) {
 }
 
 func (g *group) readAll() {
-	each := g.produced / partitions
+	each := g.produced / g.partitions()
 	want := make(map[int32]int64)
-	for partition := range int32(partitions) {
+	for partition := range int32(g.partitions()) {
 		want[partition] = int64(each)
 	}
 	g.eventually("all records", func() error {

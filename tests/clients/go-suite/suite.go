@@ -153,10 +153,15 @@ func Main(family string, protocols []string, open func(bootstrap []string) (Driv
 	for _, protocol := range protocols {
 		scenarios = append(scenarios, scenario{"group-" + protocol, life(protocol)})
 	}
+	for _, protocol := range protocols {
+		name := strings.TrimSuffix("group-rolling-"+protocol, "-"+Classic)
+		scenarios = append(scenarios, scenario{name, rolling(protocol)})
+	}
 	scenarios = append(scenarios, scenario{"group-admin", groupAdmin(protocols)})
 	bootstrap := flag.String("bootstrap", "", "HOST:PORT[,HOST:PORT] of the brokers to test")
 	only := flag.String("only", "", "run this scenario alone")
 	list := flag.Bool("list", false, "print the scenario names")
+	member := flag.String("member", "", "for the program's own use: TOPIC,GROUP,PROTOCOL of a member to be killed")
 	flag.String("data-dir", "", "the broker's data directory, which no scenario here reads")
 	flag.Parse()
 	if *list {
@@ -168,6 +173,14 @@ func Main(family string, protocols []string, open func(bootstrap []string) (Driv
 	if *bootstrap == "" {
 		fmt.Fprintf(os.Stderr, "%s: --bootstrap HOST:PORT is required\n", family)
 		os.Exit(2)
+	}
+	if *member != "" {
+		driver, err := open(strings.Split(*bootstrap, ","))
+		if words := strings.Split(*member, ","); err == nil && len(words) == 3 {
+			err = serve(driver, words[0], words[1], words[2])
+		}
+		fmt.Fprintf(os.Stderr, "%s: a member ends: %v\n", family, err)
+		os.Exit(1)
 	}
 	ran, failed := 0, 0
 	for _, s := range scenarios {
@@ -194,8 +207,9 @@ func Main(family string, protocols []string, open func(bootstrap []string) (Driv
 // run is one scenario under way: its driver, its own topic name and the shared assertions.
 type run struct {
 	Driver
-	ctx   context.Context
-	topic string
+	ctx       context.Context
+	topic     string
+	bootstrap []string
 }
 
 // failure carries an assertion out of a scenario by panic, so that scenarios read as straight lines.
@@ -232,7 +246,8 @@ func attempt(ctx context.Context, family string, s scenario, bootstrap []string,
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	s.body(&run{driver, ctx, fmt.Sprintf("%s-%s-%s", s.name, family, hex.EncodeToString(randomBytes(4)))})
+	topic := fmt.Sprintf("%s-%s-%s", s.name, family, hex.EncodeToString(randomBytes(4)))
+	s.body(&run{driver, ctx, topic, bootstrap})
 	return nil
 }
 

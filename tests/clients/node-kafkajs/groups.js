@@ -3,43 +3,113 @@
 'use strict'
 
 const assert = require('node:assert/strict')
+const { spawn } = require('node:child_process')
+const { once } = require('node:events')
+const { createInterface } = require('node:readline')
+const { setTimeout: sleep } = require('node:timers/promises')
 
 const PARTITIONS = 4
+const ROLLING_PARTITIONS = 8
+// Of the records that are written while members come and go.
+const BATCH = 2 * ROLLING_PARTITIONS
+const WRITE_EVERY_MS = 50
+// A member that says nothing for this long is given up: the least that brokers allow.
+const SESSION_MS = 6_000
 
-// A member notes what it reads, commits it, and says which partitions it has.
+// A member hands on what it reads, commits it, and says which partitions it has. `hears` has the
+// functions note(partition, message), has(partitions) and failed(error).
+async function startMember(kafka, topic, hears) {
+  const consumer = kafka.consumer({ groupId: topic, heartbeatInterval: 500, sessionTimeout: SESSION_MS,
+    rebalanceTimeout: 10_000, maxWaitTimeInMs: 500, allowAutoTopicCreation: false })
+  const { GROUP_JOIN, REBALANCING, CRASH } = consumer.events
+  consumer.on(GROUP_JOIN, ({ payload }) => hears.has(payload.memberAssignment[topic] ?? []))
+  consumer.on(REBALANCING, () => hears.has([]))
+  consumer.on(CRASH, ({ payload }) => {
+    if (!payload.restart) hears.failed(payload.error)
+  })
+  await consumer.connect()
+  await consumer.subscribe({ topics: [topic], fromBeginning: true })
+  await consumer.run({
+    autoCommit: false,
+    eachBatch: async ({ batch }) => {
+      for (const message of batch.messages) hears.note(batch.partition, message)
+      const offset = String(Number(batch.lastOffset()) + 1)
+      await consumer.commitOffsets([{ topic, partition: batch.partition, offset }])
+    },
+  })
+  return consumer
+}
+
 class Member {
   partitions = []
 
   async start(group) {
     const { kafka, topic } = group.t
-    this.consumer = kafka.consumer({ groupId: topic, heartbeatInterval: 500, sessionTimeout: 10_000,
-      rebalanceTimeout: 10_000, maxWaitTimeInMs: 500, allowAutoTopicCreation: false })
-    const { GROUP_JOIN, REBALANCING, CRASH } = this.consumer.events
-    this.consumer.on(GROUP_JOIN, ({ payload }) => { this.partitions = payload.memberAssignment[topic] ?? [] })
-    this.consumer.on(REBALANCING, () => { this.partitions = [] })
-    this.consumer.on(CRASH, ({ payload }) => {
-      if (!payload.restart) group.failure = payload.error
-    })
-    await this.consumer.connect()
-    await this.consumer.subscribe({ topics: [topic], fromBeginning: true })
-    await this.consumer.run({
-      autoCommit: false,
-      eachBatch: async ({ batch }) => {
-        for (const message of batch.messages) group.note(batch.partition, message)
-        const offset = String(Number(batch.lastOffset()) + 1)
-        await this.consumer.commitOffsets([{ topic, partition: batch.partition, offset }])
-      },
+    this.consumer = await startMember(kafka, topic, {
+      note: (partition, message) => group.note(partition, message),
+      has: partitions => { this.partitions = partitions },
+      failed: error => { group.failure = error },
     })
   }
+
+  leave() {
+    return this.consumer.disconnect()
+  }
 }
+
+// A member as a process of its own, which is killed: it says on stdout what it reads, before it
+// commits that, and what it has.
+async function serve(kafka, topic) {
+  const say = (...words) => process.stdout.write(`${words.join(' ')}\n`)
+  await startMember(kafka, topic, {
+    note: (partition, { offset, value }) => say('read', partition, offset, value),
+    has: partitions => say('has', ...partitions),
+    failed: error => { throw error },
+  })
+  await new Promise(() => {})
+}
+
+class Process {
+  partitions = []
+
+  start(group) {
+    const { bootstrap, topic } = group.t
+    this.child = spawn(process.execPath, [process.argv[1], '--bootstrap', bootstrap, '--member', topic],
+      { stdio: ['ignore', 'pipe', 'inherit'] })
+    const lines = createInterface({ input: this.child.stdout })
+    this.ended = once(lines, 'close')
+    lines.on('line', line => {
+      const [word, ...rest] = line.split(' ')
+      if (word === 'has') {
+        this.partitions = rest.filter(Boolean).map(Number)
+      } else if (rest.length === 3 && rest[2].length === VALUE_LENGTH) { // else cut off by the kill
+        group.note(Number(rest[0]), { offset: rest[1], value: rest[2] })
+      }
+    })
+    lines.on('close', () => {
+      this.partitions = []
+      if (!this.child.killed) group.failure = new Error("a member's process has ended")
+    })
+  }
+
+  async leave() {
+    this.child.kill('SIGKILL')
+    await this.ended
+  }
+}
+
+const valueOf = index => `value-${String(index).padStart(6, '0')}`
+const VALUE_LENGTH = valueOf(0).length
 
 class Group {
   members = []
   produced = 0
 
-  constructor(t, eventually) {
+  constructor(t, eventually, partitions) {
     this.t = t
+    this.partitions = partitions
     this.eventually = async (what, check) => eventually(what, async () => {
+      if (this.last) await this.watch()
       if (this.failure) throw this.failure
       await check()
     })
@@ -47,11 +117,11 @@ class Group {
   }
 
   forget() {
-    this.seen = Array.from({ length: PARTITIONS }, () => new Set())
+    this.seen = Array.from({ length: this.partitions }, () => new Set())
   }
 
   note(partition, { offset, value }) {
-    const expected = `value-${String(Number(offset) * PARTITIONS + partition).padStart(6, '0')}`
+    const expected = valueOf(Number(offset) * this.partitions + partition)
     if (String(value) !== expected) {
       this.failure = new Error(`${partition}:${offset} holds ${value}, expected ${expected}`)
     }
@@ -65,39 +135,72 @@ class Group {
     return member
   }
 
+  spawn() {
+    const member = new Process()
+    this.members.push(member)
+    member.start(this)
+    return member
+  }
+
+  // Of a member that is a process: it is killed.
   async leave(member) {
     this.members = this.members.filter(other => other !== member)
-    await member.consumer.disconnect()
+    await member.leave()
   }
 
   // Whatever has happened, nobody stays.
   async end() {
-    await Promise.allSettled(this.members.map(member => member.consumer.disconnect()))
+    await Promise.allSettled(this.members.map(member => member.leave()))
   }
 
-  async produce(count) {
+  async produce(count, producer) {
     const records = Array.from({ length: count }, (_, i) => {
       const index = this.produced + i
-      return { partition: index % PARTITIONS, key: `key-${index}`, value: `value-${String(index).padStart(6, '0')}` }
+      return { partition: index % this.partitions, key: `key-${index}`, value: valueOf(index) }
     })
-    await this.t.send(await this.t.producer(), records)
+    await this.t.send(producer ?? await this.t.producer(), records)
     this.produced += count
+  }
+
+  // Writes all the time until what it returns is called.
+  async writing() {
+    const producer = await this.t.producer()
+    let over = false
+    const ended = (async () => {
+      for (; !over; await sleep(WRITE_EVERY_MS)) await this.produce(BATCH, producer)
+    })()
+    ended.catch(error => { this.failure = error })
+    return () => {
+      over = true
+      return ended
+    }
+  }
+
+  // What is committed never goes back.
+  async watch() {
+    const now = (await this.committed()).map(Number)
+    this.last.forEach((before, partition) => {
+      if (now[partition] < before) {
+        this.failure = new Error(`committed of ${partition} went from ${before} to ${now[partition]}`)
+      }
+    })
+    this.last = now
   }
 
   settle(...shares) {
     return this.eventually(`shares ${shares}`, () => {
       assert.deepEqual(this.members.map(member => member.partitions.length).sort(), shares)
-      assert.equal(new Set(this.members.flatMap(member => member.partitions)).size, PARTITIONS)
+      assert.equal(new Set(this.members.flatMap(member => member.partitions)).size, this.partitions)
     })
   }
 
   async readAll() {
-    const each = this.produced / PARTITIONS
+    const each = this.produced / this.partitions
     await this.eventually('all records', () => {
-      assert.deepEqual(this.seen.map(offsets => offsets.size), Array(PARTITIONS).fill(each))
+      assert.deepEqual(this.seen.map(offsets => offsets.size), Array(this.partitions).fill(each))
     })
     await this.eventually('all commits', async () => {
-      assert.deepEqual(await this.committed(), Array(PARTITIONS).fill(String(each)))
+      assert.deepEqual(await this.committed(), Array(this.partitions).fill(String(each)))
     })
   }
 
@@ -107,9 +210,9 @@ class Group {
   }
 }
 
-async function within(t, eventually, body) {
-  await t.create(PARTITIONS)
-  const group = new Group(t, eventually)
+async function within(t, eventually, body, partitions = PARTITIONS) {
+  await t.create(partitions)
+  const group = new Group(t, eventually, partitions)
   try {
     await body(group)
   } finally {
@@ -151,6 +254,30 @@ function classic(t, eventually) {
   })
 }
 
+// Members come, go and die, several at a time, while records are written all along.
+function rolling(t, eventually) {
+  return within(t, eventually, async group => {
+    group.last = []
+    const end = await group.writing()
+    const [a, b, c] = [await group.join(), group.spawn(), await group.join()]
+    await group.settle(2, 3, 3)
+    await group.join()
+    const e = group.spawn()
+    await group.settle(1, 1, 2, 2, 2)
+    await Promise.all([group.leave(b), group.leave(a)])
+    await group.settle(2, 3, 3)
+    // In the middle of the rebalance that the newcomer brings about.
+    await group.join()
+    await group.leave(e)
+    await group.settle(2, 3, 3)
+    await group.leave(c)
+    await Promise.all([group.join(), group.join()])
+    await group.settle(2, 2, 2, 2)
+    await end()
+    await group.readAll()
+  }, ROLLING_PARTITIONS)
+}
+
 function admin(t, eventually) {
   return within(t, eventually, async group => {
     await group.produce(40)
@@ -175,4 +302,4 @@ function admin(t, eventually) {
   })
 }
 
-module.exports = { classic, admin }
+module.exports = { classic, rolling, admin, serve }

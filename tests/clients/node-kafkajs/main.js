@@ -45,6 +45,7 @@ const scenarios = {
   'unknown-topic': unknownTopic,
   admin,
   'group-classic': t => groups.classic(t, eventually),
+  'group-rolling': t => groups.rolling(t, eventually),
   'group-admin': t => groups.admin(t, eventually),
 }
 
@@ -334,8 +335,9 @@ async function eventually(what, check) {
 class Run {
   #open = []
 
-  constructor(kafka, scenario) {
-    this.kafka = kafka
+  constructor(bootstrap, scenario) {
+    this.bootstrap = bootstrap
+    this.kafka = connect(bootstrap)
     this.topic = `${scenario}-node-kafkajs-${randomBytes(4).toString('hex')}`
   }
 
@@ -451,7 +453,7 @@ class Run {
 }
 
 async function runOne(bootstrap, name) {
-  const run = new Run(connect(bootstrap), name)
+  const run = new Run(bootstrap, name)
   const began = Date.now()
   const body = (async () => {
     await run.reconnectAdmin()
@@ -484,6 +486,7 @@ async function main() {
       bootstrap: { type: 'string' },
       only: { type: 'string' },
       list: { type: 'boolean' },
+      member: { type: 'string' }, // for the program's own use: the topic of a member to be killed
       'data-dir': { type: 'string' }, // no scenario here reads the broker's files
     } }).values
   } catch (e) {
@@ -498,6 +501,7 @@ async function main() {
     console.error('node-kafkajs: --bootstrap HOST:PORT is required, and --only must name a scenario')
     return 2
   }
+  if (options.member) return groups.serve(connect(options.bootstrap), options.member)
   let failed = 0
   for (const name of options.only ? [options.only] : Object.keys(scenarios)) {
     if (!(await runOne(options.bootstrap, name))) failed++

@@ -148,6 +148,7 @@ class Member(suite.Member):
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
                 heartbeat_interval_ms=500,
+                session_timeout_ms=suite.SESSION_MS,
             )
             await consumer.start()
             return consumer

@@ -162,11 +162,8 @@ class Consumer(suite.Consumer):
 class Member(suite.Member):
     def __init__(self, bootstrap, topic, group, protocol):
         settings = {
-            "classic": {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 500},
-            "cooperative": {
-                "partition.assignment.strategy": "cooperative-sticky",
-                "heartbeat.interval.ms": 500,
-            },
+            "classic": {"partition.assignment.strategy": "range", **CLASSIC},
+            "cooperative": {"partition.assignment.strategy": "cooperative-sticky", **CLASSIC},
             "consumer": {"group.protocol": "consumer"},
         }
         self.inner = RdConsumer(
@@ -302,6 +299,8 @@ class Client(suite.Client):
         pass
 
 
+# With the new protocol the broker says how often.
+CLASSIC = {"heartbeat.interval.ms": 500, "session.timeout.ms": suite.SESSION_MS}
 LOST = (
     KafkaError._NO_OFFSET,
     KafkaError.ILLEGAL_GENERATION,

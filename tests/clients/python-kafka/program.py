@@ -111,6 +111,7 @@ class Member(suite.Member):
             enable_auto_commit=False,
             allow_auto_create_topics=False,
             heartbeat_interval_ms=500,
+            session_timeout_ms=suite.SESSION_MS,
         )
 
     def poll(self, timeout_ms):

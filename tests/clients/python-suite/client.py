@@ -7,6 +7,9 @@ block. Times are in milliseconds, keys and values are bytes or None.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
+# After which a member of a group that says nothing is given up: the least that brokers allow.
+SESSION_MS = 6_000
+
 
 class TopicExists(Exception):
     pass

@@ -17,20 +17,25 @@ SCENARIO_S = 60
 
 
 def main(client_class, lacks=()):
-    protocols = {f"group-{protocol}" for protocol in ("classic", "cooperative", "consumer")}
-    lacks = {*lacks, *protocols.difference(f"group-{it}" for it in client_class.group_protocols)}
+    for protocol in {"cooperative", "consumer"}.difference(client_class.group_protocols):
+        lacks = {*lacks, f"group-{protocol}", f"group-rolling-{protocol}"}
     names = [name for name in SCENARIOS if name not in lacks]
     parser = argparse.ArgumentParser(prog="run")
     parser.add_argument("--bootstrap")
     parser.add_argument("--only", choices=names)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--data-dir")
+    # For the program's own use: topic, group and protocol of a member that may be killed.
+    parser.add_argument("--member", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(names))
         return
     if not arguments.bootstrap:
         parser.error("--bootstrap is missing")
+    if arguments.member:
+        groups.serve(client_class(arguments.bootstrap), *arguments.member)
+        return
     failed = False
     for name in [arguments.only] if arguments.only else names:
         failed |= not run(client_class, arguments.bootstrap, name)

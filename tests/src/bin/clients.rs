@@ -84,6 +84,11 @@ impl<'a> Runner<'a> {
             ("log.cleaner.backoff.ms", "300"),
             // Nor should a new group wait long for more members.
             ("group.initial.rebalance.delay.ms", "500"),
+            // By the KIP-848 protocol the broker says how often members speak, and when they are dead.
+            ("group.consumer.min.heartbeat.interval.ms", "500"),
+            ("group.consumer.heartbeat.interval.ms", "500"),
+            ("group.consumer.min.session.timeout.ms", "6000"),
+            ("group.consumer.session.timeout.ms", "6000"),
         ];
         let settings = settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let broker = match &arguments.bootstrap {

@@ -56,7 +56,7 @@ impl Config {
 
 pub struct Client {
     pub topic: String,
-    bootstrap: String,
+    pub bootstrap: String,
     admin: AdminClient<DefaultClientContext>,
     /// Asks for metadata and offsets; consumes nothing. Unlike a producer it never creates topics.
     probe: BaseConsumer,
@@ -64,9 +64,13 @@ pub struct Client {
 
 impl Client {
     pub fn open(bootstrap: &str, scenario: &str) -> Result<Self> {
+        Self::of_topic(bootstrap, &format!("{scenario}-rust-rdkafka-{:08x}", random_u64() >> 32))
+    }
+
+    pub fn of_topic(bootstrap: &str, topic: &str) -> Result<Self> {
         let config = settings(bootstrap);
         Ok(Self {
-            topic: format!("{scenario}-rust-rdkafka-{:08x}", random_u64() >> 32),
+            topic: topic.to_owned(),
             bootstrap: bootstrap.to_owned(),
             admin: config.create()?,
             probe: config.create()?,

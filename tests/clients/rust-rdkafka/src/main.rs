@@ -20,6 +20,8 @@ struct Arguments {
     bootstrap: String,
     only: Option<String>,
     list: bool,
+    /// For the program's own use: topic and protocol of a member to be killed.
+    member: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -30,6 +32,11 @@ fn main() -> ExitCode {
     if arguments.list {
         SCENARIOS.iter().for_each(|(name, _)| println!("{name}"));
         return ExitCode::SUCCESS;
+    }
+    if let Some((topic, protocol)) = arguments.member.as_deref().and_then(|it| it.split_once(',')) {
+        let ended = groups::serve(&arguments.bootstrap, topic, protocol);
+        eprintln!("rust-rdkafka: a member ends: {ended:?}");
+        return ExitCode::FAILURE;
     }
     let mut failed = 0;
     for (name, body) in SCENARIOS {
@@ -55,6 +62,7 @@ fn arguments() -> std::result::Result<Arguments, String> {
         match flag.as_str() {
             "--bootstrap" => parsed.bootstrap = value()?,
             "--only" => parsed.only = Some(value()?),
+            "--member" => parsed.member = Some(value()?),
             "--list" => parsed.list = true,
             "--data-dir" => drop(value()?), // no scenario here reads the broker's files
             _ => return Err(format!("unknown argument {flag}")),

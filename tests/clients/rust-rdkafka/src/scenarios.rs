@@ -16,7 +16,7 @@ pub const SAMPLE: i32 = 50;
 
 type Scenario = (&'static str, fn(&Client) -> Result<()>);
 
-pub const SCENARIOS: [Scenario; 29] = [
+pub const SCENARIOS: [Scenario; 32] = [
     ("create-topic", create_topic),
     ("produce-sync", produce_sync),
     ("produce-async", produce_async),
@@ -45,6 +45,9 @@ pub const SCENARIOS: [Scenario; 29] = [
     ("group-classic", groups::classic),
     ("group-cooperative", groups::cooperative),
     ("group-consumer", groups::next_gen),
+    ("group-rolling", groups::rolling_classic),
+    ("group-rolling-cooperative", groups::rolling_cooperative),
+    ("group-rolling-consumer", groups::rolling_next_gen),
     ("group-admin", groups::admin),
 ];
 

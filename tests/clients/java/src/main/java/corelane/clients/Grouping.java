@@ -11,10 +11,13 @@ import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.CloseOptions.GroupMembershipOperation;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
+import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.UnreleasedInstanceIdException;
 
 /** Scenarios about consumers that share a group. */
@@ -31,6 +34,9 @@ final class Grouping {
         scenarios.put("group-classic", kit -> life(kit, RANGE));
         scenarios.put("group-cooperative", kit -> life(kit, STICKY));
         scenarios.put("group-consumer", kit -> life(kit, CONSUMER));
+        scenarios.put("group-rolling", kit -> Rolling.run(kit, "classic"));
+        scenarios.put("group-rolling-cooperative", kit -> Rolling.run(kit, "cooperative"));
+        scenarios.put("group-rolling-consumer", kit -> Rolling.run(kit, "consumer"));
         scenarios.put("group-handover", Grouping::handover);
         scenarios.put("group-static", Grouping::fixed);
         scenarios.put("group-static-consumer", Grouping::fixedConsumer);
@@ -70,13 +76,19 @@ final class Grouping {
         final String topic;
         final List<Member> members = new ArrayList<>();
         final Map<Integer, TreeSet<Long>> seen = new TreeMap<>();
+        private final int partitions;
         private int produced = 0;
 
         Group(Kit kit) throws Exception {
+            this(kit, PARTITIONS);
+        }
+
+        Group(Kit kit, int partitions) throws Exception {
             this.kit = kit;
+            this.partitions = partitions;
             id = kit.freshName();
-            topic = kit.newTopic(PARTITIONS);
-            IntStream.range(0, PARTITIONS).forEach(p -> seen.put(p, new TreeSet<>()));
+            topic = kit.newTopic(partitions);
+            IntStream.range(0, partitions).forEach(p -> seen.put(p, new TreeSet<>()));
         }
 
         Member join(Object... settings) {
@@ -86,11 +98,15 @@ final class Grouping {
         }
 
         Member member(Object... settings) {
-            var all = new ArrayList<Object>(List.of("group.id", id, "auto.offset.reset", "earliest"));
-            all.addAll(List.of(settings));
-            var member = new Member(kit.consumer(all.toArray()));
+            var member = new Member(consumer(kit, id, settings));
             members.add(member);
             return member;
+        }
+
+        static KafkaConsumer<byte[], byte[]> consumer(Kit kit, String group, Object... settings) {
+            var all = new ArrayList<Object>(List.of("group.id", group, "auto.offset.reset", "earliest"));
+            all.addAll(List.of(settings));
+            return kit.consumer(all.toArray());
         }
 
         static ConsumerRebalanceListener listener(Member member) {
@@ -123,9 +139,13 @@ final class Grouping {
 
         /** `count` more records, evenly over the partitions. */
         void produce(int count) throws Exception {
+            produce(kit.producer(), count);
+        }
+
+        void produce(KafkaProducer<byte[], byte[]> producer, int count) throws Exception {
             var first = produced;
-            var records = IntStream.range(first, first + count).mapToObj(i -> Kit.record(topic, i % PARTITIONS, i)).toList();
-            Kit.send(kit.producer(), records);
+            var records = IntStream.range(first, first + count).mapToObj(i -> Kit.record(topic, i % partitions, i)).toList();
+            Kit.send(producer, records);
             produced += count;
         }
 
@@ -134,13 +154,25 @@ final class Grouping {
             for (var member : members) {
                 var records = member.consumer.poll(Duration.ofMillis(50));
                 for (var record : records) {
-                    int index = (int) record.offset() * PARTITIONS + record.partition();
-                    Check.bytes("value at " + record.partition() + ":" + record.offset(), Kit.value(index), record.value());
-                    seen.get(record.partition()).add(record.offset());
+                    note(record.partition(), record.offset(), record.value());
                 }
                 if (!records.isEmpty()) {
-                    member.consumer.commitSync();
+                    commit(member.consumer);
                 }
+            }
+        }
+
+        void note(int partition, long offset, byte[] value) {
+            int index = (int) offset * partitions + partition;
+            Check.bytes("value at " + partition + ":" + offset, Kit.value(index), value);
+            seen.get(partition).add(offset);
+        }
+
+        static void commit(KafkaConsumer<byte[], byte[]> consumer) {
+            try {
+                consumer.commitSync();
+            } catch (RebalanceInProgressException | CommitFailedException e) {
+                // What goes to another member is read again there.
             }
         }
 
@@ -157,7 +189,7 @@ final class Grouping {
             var expected = List.of(shares).stream().sorted().toList();
             pollUntil("shares " + expected, () -> {
                 var all = members.stream().flatMap(m -> m.partitions().stream()).toList();
-                return shares().equals(expected) && Set.copyOf(all).size() == PARTITIONS;
+                return shares().equals(expected) && Set.copyOf(all).size() == partitions;
             });
         }
 
@@ -167,9 +199,9 @@ final class Grouping {
 
         /** Polls until everything that was produced was seen, and is committed. */
         void readAll() throws Exception {
-            var expected = Check.range(0, produced / PARTITIONS);
+            var expected = Check.range(0, produced / partitions);
             pollUntil("all records", () -> seen.values().stream().allMatch(offsets -> List.copyOf(offsets).equals(expected)));
-            Check.equal("committed", (long) produced / PARTITIONS * PARTITIONS,
+            Check.equal("committed", (long) produced / partitions * partitions,
                     committed().values().stream().mapToLong(Long::longValue).sum());
         }
 
@@ -329,7 +361,17 @@ final class Grouping {
         group.readAll();
     }
 
-    private static Object[] with(Object[] settings, Object... more) {
+    /** By its name in the scenarios. */
+    static Object[] protocol(String name) {
+        return switch (name) {
+            case "classic" -> RANGE;
+            case "cooperative" -> STICKY;
+            case "consumer" -> CONSUMER;
+            default -> throw new IllegalArgumentException("no protocol is called " + name);
+        };
+    }
+
+    static Object[] with(Object[] settings, Object... more) {
         var all = new ArrayList<Object>(List.of(settings));
         all.addAll(List.of(more));
         return all.toArray();

@@ -34,7 +34,7 @@ final class Kit implements AutoCloseable {
     static final Duration POLL = Duration.ofMillis(200);
 
     final Admin admin;
-    private final String bootstrap;
+    final String bootstrap;
     private final String scenario;
     private final List<AutoCloseable> open = new ArrayList<>();
 

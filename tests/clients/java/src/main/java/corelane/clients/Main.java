@@ -40,6 +40,11 @@ public final class Main {
                     return;
                 }
                 case "--bootstrap" -> bootstrap = arguments[++i];
+                // For the program's own use: topic, group and protocol of a member to be killed.
+                case "--member" -> {
+                    Remote.serve(bootstrap, arguments[++i].split(","));
+                    return;
+                }
                 case "--only" -> names = List.of(arguments[++i]);
                 case "--data-dir" -> i++;
                 default -> usage(arguments[i]);
