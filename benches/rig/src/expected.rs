@@ -231,7 +231,7 @@ mod tests {
         let joins = "classic: one joins, until all have theirs";
         add(&mut results, Section::Groups, joins, SECONDS, [0.9, 1.0]);
         add(&mut results, Section::Groups, "commits", COMMITS, [1000.0, 990.0]);
-        let text = table(&results, 2);
+        let text = table(&results, 2_000.0);
         assert!(
             text.contains(&format!("as soon, within a fifth: {joins} (s) | 0.900× | yes")),
             "{text}"
