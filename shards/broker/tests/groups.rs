@@ -326,6 +326,45 @@ fn the_offsets_of_a_deleted_topic_go_with_it() {
     });
 }
 
+/// A coordinator that is still reading its log when a topic goes is told when it has read it.
+#[test]
+fn the_offsets_of_a_topic_that_goes_while_groups_are_loaded_go_with_it() {
+    let groups: Vec<String> = (0..40).map(|number| format!("group-{number}")).collect();
+    let mut missed = 0;
+    for seed in 0..6 {
+        let mut world = World::new(seed);
+        let names = groups.clone();
+        let outcome = world.run(move || async move {
+            let shards = broker(1).await;
+            let mut client = coordinator(&shards, GROUP).await;
+            for topic in [TOPIC, "stays"] {
+                assert_eq!(client.create_topic(topic, 1, &[]).await.expect("create"), 0);
+                for group in &names {
+                    let done = client.commit(group, NOBODY, (topic, 0), 3).await;
+                    assert_eq!(done.expect("commit"), 0);
+                }
+            }
+        });
+        assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+        let names = groups.clone();
+        let outcome = world.run(move || async move {
+            let shards = broker(1).await;
+            let mut client = connect(&shards, 0).await;
+            let loading = client.list_groups().await.expect("list").0 != 0;
+            assert_eq!(client.delete_topic(TOPIC).await.expect("delete"), 0);
+            client.groups_loaded().await.expect("list");
+            for group in &names {
+                let found = client.committed(group).await.expect("fetch");
+                assert_eq!(found, (0, vec![("stays".into(), 0, 3)]), "{group}");
+            }
+            loading
+        });
+        let Outcome::Finished(loading) = outcome else { panic!("seed {seed}: {outcome:?}") };
+        missed += usize::from(loading);
+    }
+    assert!(missed > 0, "every coordinator was there before the topic went");
+}
+
 /// Groups on a disk that fails are refused with what makes clients come again, those on others are
 /// served; when the disk is back, what was acknowledged is there.
 #[test]

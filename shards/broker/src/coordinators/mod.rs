@@ -154,6 +154,12 @@ impl<M: Machine> Seats<M> {
         })
     }
 
+    /// Whether every coordinator that this shard is to have has read its log and serves.
+    pub fn all_are_at_work(&self, shard: &Shard) -> bool {
+        let seats = self.seats.borrow();
+        !self.some_are_coming(shard) && seats.values().all(|seat| seat.is_at_work())
+    }
+
     pub fn all(&self) -> Vec<Rc<Seat<M>>> {
         self.seats.borrow().values().cloned().collect()
     }

@@ -320,6 +320,10 @@ impl<M: Machine> Seat<M> {
         }
     }
 
+    pub fn is_at_work(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Active(_))
+    }
+
     pub fn is_loading(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Loading)
     }

@@ -58,7 +58,12 @@ impl Machine for Coordinator {
         for (group, config) in group_configs(shard, partition) {
             self.set_group_config(&group, Some(config));
         }
-        Coordinator::loaded(self, now_ms).into()
+        let mut decided: Decided<Self> = Coordinator::loaded(self, now_ms).into();
+        let missed = shard.groups.missed.borrow();
+        if !missed.is_empty() {
+            decided.records.extend(self.topics_deleted(&missed, now_ms).records);
+        }
+        decided
     }
 
     fn next_deadline(&mut self) -> Option<i64> {

@@ -10,7 +10,7 @@ mod metrics;
 mod settings;
 mod topics;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use coord::{Coordinator, GroupConfig};
@@ -28,11 +28,17 @@ use crate::partition::Partition;
 use crate::shard::Shard;
 use metrics::Counted;
 
+/// Topics that coordinators have missed the end of. Offsets of any more stay until they expire.
+const MISSED_MAX: usize = 10_000;
+
 /// The groups of one shard.
 pub(crate) struct Groups {
     seats: Seats<Coordinator>,
     /// Offset of the last metadata record that changed topics or nodes.
     topics_version: Cell<i64>,
+    /// Topics that went while some coordinator was not at work, since all were: one that has read its
+    /// log is told of them.
+    missed: RefCell<Vec<(String, Uuid)>>,
     counted: Counted,
 }
 
@@ -41,6 +47,7 @@ impl Default for Groups {
         Groups {
             seats: Seats::default(),
             topics_version: Cell::new(-1),
+            missed: RefCell::default(),
             counted: Counted::default(),
         }
     }
@@ -77,6 +84,14 @@ pub(crate) fn take_in(shard: &Rc<Shard>, changes: &Changes) {
         let deleted: Vec<(String, Uuid)> = changes.deleted.iter().map(name_and_id).collect();
         for seat in groups.seats.all() {
             seat.decide(shard, |machine, now_ms| machine.topics_deleted(&deleted, now_ms).into());
+        }
+        let mut missed = groups.missed.borrow_mut();
+        match groups.seats.all_are_at_work(shard) {
+            true => missed.clear(),
+            false => {
+                let room = MISSED_MAX - missed.len();
+                missed.extend(deleted.into_iter().take(room));
+            }
         }
     }
     for resource in changes.configs.iter().filter(|it| it.kind == ResourceKind::Group) {
