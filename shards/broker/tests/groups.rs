@@ -326,6 +326,34 @@ fn the_offsets_of_a_deleted_topic_go_with_it() {
     });
 }
 
+/// As Apache Kafka answers: what makes no record counts for nothing, and one batch takes a whole commit.
+#[test]
+fn a_commit_is_as_large_as_its_records_and_no_larger_than_a_batch() {
+    const UNKNOWN_SERVER_ERROR: i16 = -1;
+    const METADATA_TOO_LARGE: i16 = 12;
+    run(9, || async {
+        let shards = broker(1).await;
+        let mut client = coordinator(&shards, GROUP).await;
+        assert_eq!(client.create_topic(TOPIC, 5_000, &[]).await.expect("create"), 0);
+        let mut other = coordinator(&shards, "other").await;
+        let beat = other.consumer_heartbeat("other", ("a", 0), Some(&[TOPIC]), Some(vec![])).await;
+        let id = assigned(&beat.expect("heartbeat")).expect("an assignment")[0].0;
+        for (what, expected) in [
+            ((200, 4_000), 0),
+            ((260, 4_000), UNKNOWN_SERVER_ERROR),
+            ((400, 4_097), METADATA_TOO_LARGE),
+            // More than a batch holds if each topic had the longest name there is.
+            ((5_000, 1), 0),
+            ((3, 4_000), 0),
+        ] {
+            let errors = client.commit_many(GROUP, id, what).await.expect("commit");
+            assert_eq!(errors, [expected], "{what:?}");
+        }
+        let (error, committed) = client.committed(GROUP).await.expect("fetch");
+        assert_eq!((error, committed.len()), (0, 5_000));
+    });
+}
+
 /// A coordinator that is still reading its log when a topic goes is told when it has read it.
 #[test]
 fn the_offsets_of_a_topic_that_goes_while_groups_are_loaded_go_with_it() {

@@ -196,6 +196,43 @@ impl Client {
         Ok(topic.partitions.to_vec().first().map_or(-1, |it| it.error_code))
     }
 
+    /// Commits an offset to each of these partitions, with metadata of this length; gives the distinct
+    /// errors.
+    pub async fn commit_many(
+        &mut self,
+        group: &str,
+        topic_id: Uuid,
+        (partitions, metadata_bytes): (i32, usize),
+    ) -> Result<Vec<i16>, Gone> {
+        let metadata = "m".repeat(metadata_bytes);
+        let partitions = (0..partitions).map(|index| commit::OffsetCommitRequestPartition {
+            partition_index: index,
+            committed_offset: 1,
+            committed_metadata: Some(metadata.as_str().into()),
+            ..Default::default()
+        });
+        let topic = commit::OffsetCommitRequestTopic {
+            topic_id,
+            partitions: partitions.collect(),
+            ..Default::default()
+        };
+        let request = m::OffsetCommitRequest {
+            group_id: group.into(),
+            generation_id_or_member_epoch: -1,
+            topics: vec![topic].into(),
+            ..Default::default()
+        };
+        let done: OffsetCommitResponse<'static> =
+            self.call::<_, OffsetCommit>(ApiKey::OffsetCommit, 10, &request).await?;
+        let mut errors: Vec<i16> = Vec::new();
+        for topic in done.topics.iter() {
+            errors.extend(topic.partitions.iter().map(|partition| partition.error_code));
+        }
+        errors.sort_unstable();
+        errors.dedup();
+        Ok(errors)
+    }
+
     /// Error, and everything that a group has committed: topic, partition, offset.
     pub async fn committed(&mut self, group: &str) -> Result<(i16, Vec<(String, i32, i64)>), Gone> {
         let asked = fetch::OffsetFetchRequestGroup { group_id: group.into(), ..Default::default() };
