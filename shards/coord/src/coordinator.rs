@@ -12,9 +12,10 @@ use crate::config::{Config, GroupConfig};
 use crate::consumer::ConsumerGroup;
 use crate::context::{Context, Topics};
 use crate::error::Refusal;
-use crate::offsets::{Offsets, Retention, Sweep};
+use crate::offsets::{Offsets, Retention};
 use crate::record::Record;
 use crate::request::{Decision, Request};
+use crate::sweep::Sweep;
 use crate::timers::{Key, Kind, Timers};
 
 #[derive(Debug)]

@@ -2,15 +2,18 @@
 
 use wire::{DecodeError, EncodeError, ErrorCode};
 
-/// A record of `__consumer_offsets` that cannot be read or written: a damaged or foreign log.
+/// A record of `__consumer_offsets` or `__transaction_state` that cannot be read or written: a
+/// damaged or foreign log.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CoordError {
-    #[error("group record cannot be read: {0}")]
+    #[error("coordinator's record cannot be read: {0}")]
     Decode(#[from] DecodeError),
-    #[error("group record cannot be written: {0}")]
+    #[error("coordinator's record cannot be written: {0}")]
     Encode(#[from] EncodeError),
-    #[error("group record has {0} bytes after its end")]
+    #[error("coordinator's record has {0} bytes after its end")]
     Trailing(usize),
+    #[error("transaction {id} has a state that is never logged: {status}")]
+    Status { id: String, status: i8 },
 }
 
 /// Why a request was refused. The message is for clients whose protocol carries one.

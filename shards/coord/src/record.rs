@@ -104,7 +104,7 @@ impl<'a> Record<'a> {
     }
 }
 
-fn read_value<'a, V: Message<'a>>(bytes: &'a [u8]) -> Result<V, CoordError> {
+pub(crate) fn read_value<'a, V: Message<'a>>(bytes: &'a [u8]) -> Result<V, CoordError> {
     let mut reader = Reader::new(bytes);
     let version = reader.i16()?;
     let value = V::decode(&mut reader, version)?;
@@ -112,14 +112,18 @@ fn read_value<'a, V: Message<'a>>(bytes: &'a [u8]) -> Result<V, CoordError> {
     Ok(value)
 }
 
-fn finished(reader: &Reader<'_>) -> Result<(), CoordError> {
+pub(crate) fn finished(reader: &Reader<'_>) -> Result<(), CoordError> {
     match reader.remaining() {
         0 => Ok(()),
         left => Err(CoordError::Trailing(left)),
     }
 }
 
-fn write<'a, M: Message<'a>>(head: i16, version: i16, body: &M) -> Result<Vec<u8>, CoordError> {
+pub(crate) fn write<'a, M: Message<'a>>(
+    head: i16,
+    version: i16,
+    body: &M,
+) -> Result<Vec<u8>, CoordError> {
     let mut writer = Writer::new();
     writer.i16(head);
     body.encode(&mut writer, version)?;

@@ -1,4 +1,4 @@
-//! Deadlines by name, in the order they fall due.
+//! Deadlines by key, in the order they fall due; groups' keys are below, transactions have their own.
 //!
 //! A member's session is put off with every heartbeat, so a deadline that moves later costs one
 //! write: the heap keeps the earlier entry, and when it comes up it is put back with the time that
@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::hash::Hash;
 
 use ahash::AHashMap;
 
@@ -53,18 +54,24 @@ struct Timer {
     armed_ms: i64,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Timers {
-    live: AHashMap<Key, Timer>,
-    heap: BinaryHeap<Reverse<(i64, Key)>>,
+#[derive(Debug)]
+pub(crate) struct Timers<K = Key> {
+    live: AHashMap<K, Timer>,
+    heap: BinaryHeap<Reverse<(i64, K)>>,
+}
+
+impl<K: Ord> Default for Timers<K> {
+    fn default() -> Self {
+        Timers { live: AHashMap::new(), heap: BinaryHeap::new() }
+    }
 }
 
 /// Below this many entries a heap is not worth cleaning.
 const HEAP_SLACK: usize = 64;
 
-impl Timers {
+impl<K: Clone + Ord + Hash> Timers<K> {
     /// Sets the deadline of a key, in place of the one it had.
-    pub fn set(&mut self, key: Key, due_ms: i64) {
+    pub fn set(&mut self, key: K, due_ms: i64) {
         match self.live.get_mut(&key) {
             Some(timer) if timer.armed_ms <= due_ms => {
                 timer.due_ms = due_ms;
@@ -82,13 +89,13 @@ impl Timers {
     }
 
     /// Sets a deadline unless the key has one.
-    pub fn set_if_absent(&mut self, key: Key, due_ms: i64) {
+    pub fn set_if_absent(&mut self, key: K, due_ms: i64) {
         if !self.live.contains_key(&key) {
             self.set(key, due_ms);
         }
     }
 
-    pub fn cancel(&mut self, key: &Key) {
+    pub fn cancel(&mut self, key: &K) {
         self.live.remove(key);
     }
 
@@ -104,7 +111,7 @@ impl Timers {
     }
 
     /// Takes the next key whose deadline has passed.
-    pub fn pop_due(&mut self, now_ms: i64) -> Option<Key> {
+    pub fn pop_due(&mut self, now_ms: i64) -> Option<K> {
         while self.next_due()? <= now_ms {
             let Reverse((_, key)) = self.heap.pop()?;
             let timer = self.live.get_mut(&key)?;

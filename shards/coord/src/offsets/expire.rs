@@ -25,32 +25,14 @@ pub(crate) enum Retention {
     Kept,
 }
 
-/// Where the search for expired offsets stands. It goes over all groups, some at a time.
-#[derive(Debug, Default)]
-pub(crate) struct Sweep {
-    due_ms: Option<i64>,
-    /// Groups still to be looked at in this round.
-    left: Vec<Name>,
-}
-
 /// Groups looked at, and records made, in one step of a sweep: keeps one batch and one step short.
 const SWEEP_GROUPS_MAX: usize = 1_000;
 const SWEEP_RECORDS_MAX: usize = 2_000;
 
-impl Sweep {
-    pub fn start(&mut self, due_ms: i64) {
-        self.due_ms = Some(due_ms);
-    }
-
-    pub fn due_ms(&self) -> Option<i64> {
-        self.due_ms
-    }
-}
-
 impl Coordinator {
     /// Goes on with the search for expired offsets, if it is time.
     pub(crate) fn sweep(&mut self, now_ms: i64, out: &mut Decision) {
-        if self.sweep.due_ms.is_none_or(|due_ms| due_ms > now_ms) {
+        if !self.sweep.is_due(now_ms) {
             return;
         }
         if self.sweep.left.is_empty() {
@@ -65,7 +47,7 @@ impl Coordinator {
         }
         if self.sweep.left.is_empty() {
             self.offsets.drop_unused_names();
-            self.sweep.due_ms = Some(now_ms + self.config.offsets_check_interval_ms);
+            self.sweep.start(now_ms + self.config.offsets_check_interval_ms);
         }
     }
 

@@ -13,7 +13,7 @@ use wire::Uuid;
 use wire::messages as m;
 
 pub(crate) use commit::Committer;
-pub(crate) use expire::{Retention, Sweep};
+pub(crate) use expire::Retention;
 
 use crate::Name;
 use crate::record::Record;

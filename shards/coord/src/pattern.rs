@@ -1,0 +1,66 @@
+//! Regular expressions from clients, in RE2's syntax and in linear time.
+
+use regex::{Regex, RegexBuilder};
+
+/// Most bytes a compiled expression may take.
+const COMPILED_BYTES_MAX: usize = 1 << 20;
+
+/// An expression that matches whole names, or what is wrong with it.
+pub(crate) fn whole(text: &str) -> Result<Regex, String> {
+    let whole = format!(r"\A(?:{})\z", without_quotes(text));
+    RegexBuilder::new(&whole).size_limit(COMPILED_BYTES_MAX).build().map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => String::from("expression is too large"),
+        other => other.to_string().lines().last().unwrap_or_default().to_string(),
+    })
+}
+
+/// RE2 has `\Q...\E` for text that is meant as it stands; the crate has not.
+fn without_quotes(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        plain.push_str(before);
+        if let Some(quoted) = escape.strip_prefix(r"\Q") {
+            let end = quoted.find(r"\E").unwrap_or(quoted.len());
+            plain.push_str(&regex::escape(&quoted[..end]));
+            rest = quoted[end..].strip_prefix(r"\E").unwrap_or_default();
+        } else {
+            let pair = escape.char_indices().nth(2).map_or(escape.len(), |(at, _)| at);
+            plain.push_str(&escape[..pair]);
+            rest = &escape[pair..];
+        }
+    }
+    plain.push_str(rest);
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_names_match_in_re2_syntax() {
+        let table = "
+            foo.*        => foo yes
+            foo.*        => foobar yes
+            foo.*        => afoo no
+            foo|bar      => bar yes
+            foo|bar      => foobar no
+            (?i)FOO      => foo yes
+            \\Qa.b\\E.*  => a.bc yes
+            \\Qa.b\\E.*  => axbc no
+            \\Qa.b       => a.b yes
+            a\\.b        => a.b yes
+            \\d+         => 123 yes
+            \\pL+        => abc yes
+            [[:alpha:]]+ => abc yes
+        ";
+        for line in table.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (text, rest) = line.split_once(" => ").unwrap();
+            let (name, matches) = rest.split_once(' ').unwrap();
+            let regex = whole(text.trim()).unwrap();
+            assert_eq!(regex.is_match(name), matches == "yes", "{line}");
+        }
+    }
+}

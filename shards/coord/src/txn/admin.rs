@@ -1,0 +1,89 @@
+//! DescribeTransactions and ListTransactions.
+
+use wire::messages as m;
+use wire::messages::describe_transactions_response::{TopicData, TransactionState};
+use wire::messages::list_transactions_response as listed;
+use wire::{ErrorCode, Text};
+
+use super::request::TxnReply;
+use super::state::State;
+use super::{Entry, TxnCoordinator};
+use crate::pattern;
+
+impl TxnCoordinator {
+    pub(super) fn describe(&self, id: &str) -> TxnReply {
+        let transactional_id: Text<'static> = String::from(id).into();
+        let missing = match id {
+            "" => ErrorCode::InvalidRequest,
+            _ => ErrorCode::TransactionalIdNotFound,
+        };
+        let Some(Entry { txn, sending }) = self.entries.get(id) else {
+            let error_code = missing.code();
+            let state = TransactionState { transactional_id, error_code, ..Default::default() };
+            return TxnReply::Describe(state);
+        };
+        let partitions =
+            if txn.state.is_prepared() { sending.left() } else { txn.partitions.clone() };
+        let topics = partitions.topics().map(|(topic, partitions)| TopicData {
+            topic: String::from(topic).into(),
+            partitions: partitions.to_vec().into(),
+        });
+        TxnReply::Describe(TransactionState {
+            error_code: ErrorCode::None.code(),
+            transactional_id,
+            transaction_state: txn.state.name().into(),
+            transaction_timeout_ms: txn.timeout_ms,
+            transaction_start_time_ms: txn.started_ms,
+            producer_id: txn.producer.id,
+            producer_epoch: txn.producer.epoch,
+            topics: topics.collect(),
+        })
+    }
+
+    /// The ids of this partition that all of the request's filters let through.
+    pub(super) fn list(&self, request: &m::ListTransactionsRequest<'_>, now_ms: i64) -> TxnReply {
+        let pattern = request.transactional_id_pattern.as_deref().filter(|text| !text.is_empty());
+        let pattern = match pattern.map(pattern::whole).transpose() {
+            Ok(pattern) => pattern,
+            Err(_) => {
+                return TxnReply::List(m::ListTransactionsResponse {
+                    error_code: ErrorCode::InvalidRegularExpression.code(),
+                    ..Default::default()
+                });
+            }
+        };
+        let states: Vec<Text<'_>> = request.state_filters.iter().collect();
+        let producer_ids: Vec<i64> = request.producer_id_filters.iter().collect();
+        let passes = |id: &str, entry: &Entry| {
+            let txn = &entry.txn;
+            let open_ms = now_ms.saturating_sub(txn.started_ms);
+            (producer_ids.is_empty() || producer_ids.contains(&txn.producer.id))
+                && (states.is_empty() || states.iter().any(|name| **name == *txn.state.name()))
+                && (request.duration_filter < 0 || open_ms > request.duration_filter)
+                && pattern.as_ref().is_none_or(|pattern| pattern.is_match(id))
+        };
+        let mut found: Vec<_> = self.entries.iter().filter(|(id, it)| passes(id, it)).collect();
+        found.sort_unstable_by_key(|(id, _)| *id);
+        let found = found.into_iter().map(|(id, entry)| listed::TransactionState {
+            transactional_id: String::from(&**id).into(),
+            producer_id: entry.txn.producer.id,
+            transaction_state: entry.txn.state.name().into(),
+        });
+        let unknown = states.iter().filter(|name| !is_state(name)).map(|name| {
+            let name: Text<'static> = String::from(&**name).into();
+            name
+        });
+        TxnReply::List(m::ListTransactionsResponse {
+            throttle_time_ms: 0,
+            error_code: ErrorCode::None.code(),
+            unknown_state_filters: unknown.collect(),
+            transaction_states: found.collect(),
+        })
+    }
+}
+
+/// Kafka knows two more states, in which nothing is ever seen here.
+fn is_state(name: &str) -> bool {
+    State::ALL.iter().any(|state| state.name() == name)
+        || matches!(name, "Dead" | "PrepareEpochFence")
+}

@@ -1,0 +1,197 @@
+//! Transactions: the coordinator of one partition of `__transaction_state`.
+//!
+//! Every change of what the log holds goes through `apply`, whether the record was just made or is read
+//! from the log. What is not in the log is how far the markers of an ending transaction have come, and
+//! the epoch a producer had before: the first starts anew with the next coordinator, the second is
+//! forgotten, as in Kafka.
+
+mod add;
+mod admin;
+mod context;
+mod end;
+mod expire;
+mod init;
+mod markers;
+mod partitions;
+mod record;
+mod refuse;
+mod request;
+mod state;
+
+use ahash::AHashMap;
+use wire::messages::TransactionLogKey;
+
+pub use context::{Cluster, Origin, TransactionVersion, TxnConfig, TxnContext};
+pub use partitions::Partitions;
+pub use record::TxnRecord;
+pub use refuse::{join_add_partitions, join_lists, split_add_partitions};
+pub use request::{Marker, TxnDecision, TxnReply, TxnRequest};
+
+use crate::Name;
+use crate::error::CoordError;
+use crate::sweep::Sweep;
+use crate::timers::Timers;
+use markers::Sending;
+use state::Txn;
+
+/// What falls due for a transactional id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Due {
+    /// The transaction has been open for too long.
+    Timeout(Name),
+    /// Markers that could not be written, or that a former coordinator may not have sent.
+    Markers(Name),
+}
+
+#[derive(Debug)]
+struct Entry {
+    txn: Txn,
+    /// Of a prepared transaction.
+    sending: Sending,
+}
+
+/// The transactional ids of one partition of `__transaction_state`.
+#[derive(Debug)]
+pub struct TxnCoordinator {
+    config: TxnConfig,
+    coordinator_epoch: i32,
+    entries: AHashMap<Name, Entry>,
+    timers: Timers<Due>,
+    sweep: Sweep,
+    /// Endings begun by this coordinator.
+    rounds: u64,
+}
+
+/// Deadlines handled in one call, so that many at once do not hold up the shard.
+const TIMERS_PER_CALL_MAX: usize = 256;
+
+impl TxnCoordinator {
+    /// A coordinator that has not read its log yet: [`replay`](Self::replay) it, then say
+    /// [`loaded`](Self::loaded). `coordinator_epoch` is the partition's leader epoch.
+    pub fn new(config: TxnConfig, coordinator_epoch: i32) -> Self {
+        TxnCoordinator {
+            config,
+            coordinator_epoch,
+            entries: AHashMap::new(),
+            timers: Timers::default(),
+            sweep: Sweep::default(),
+            rounds: 0,
+        }
+    }
+
+    /// Reads one record of the log, in its order. Records of other types are passed over.
+    pub fn replay(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), CoordError> {
+        let Some(TxnRecord { key, value, .. }) = TxnRecord::read(key, value)? else {
+            return Ok(());
+        };
+        let id = &*key.transactional_id;
+        let txn = value.map(|value| Txn::from_value(id, &value)).transpose()?;
+        self.apply(id, txn);
+        Ok(())
+    }
+
+    /// The log has been read: open transactions may time out from now on, and decided ones are due to
+    /// be ended by [`on_time`](Self::on_time) at once.
+    pub fn loaded(&mut self, now_ms: i64) {
+        self.sweep.start(now_ms.saturating_add(self.config.expiry_check_interval_ms));
+        for (id, entry) in &mut self.entries {
+            if let Some(due_ms) = entry.txn.deadline_ms() {
+                self.timers.set(Due::Timeout(id.clone()), due_ms);
+            }
+            if entry.txn.state.is_prepared() {
+                self.rounds += 1;
+                entry.sending = Sending::unsent(self.rounds, entry.txn.partitions.clone());
+                self.timers.set(Due::Markers(id.clone()), now_ms);
+            }
+        }
+    }
+
+    /// Decides on a request, at once. See [`TxnDecision`] for what to do with it.
+    pub fn handle(
+        &mut self,
+        request: TxnRequest<'_, '_>,
+        origin: Origin,
+        ctx: &TxnContext<'_>,
+    ) -> TxnDecision {
+        let mut out = TxnDecision::default();
+        let reply = match request {
+            TxnRequest::InitProducerId(request) => {
+                self.init_producer_id(request, origin.version, ctx, &mut out)
+            }
+            TxnRequest::AddPartitions(request) => {
+                self.add_partitions(request, origin.version, ctx, &mut out)
+            }
+            TxnRequest::AddOffsets { request, partition } => {
+                self.add_offsets(request, partition, origin.version, ctx, &mut out)
+            }
+            TxnRequest::EndTxn(request) => self.end_txn(request, origin.version, ctx, &mut out),
+            TxnRequest::Describe(id) => self.describe(id),
+            TxnRequest::List(request) => self.list(request, ctx.now_ms),
+        };
+        out.reply(origin.token, reply);
+        out
+    }
+
+    /// When [`on_time`](Self::on_time) has something to do, at the earliest.
+    pub fn next_deadline(&mut self) -> Option<i64> {
+        match (self.timers.next_due(), self.sweep.due_ms()) {
+            (Some(timer), Some(sweep)) => Some(timer.min(sweep)),
+            (timer, sweep) => timer.or(sweep),
+        }
+    }
+
+    /// Does some of what has fallen due; [`next_deadline`](Self::next_deadline) tells whether more has.
+    pub fn on_time(&mut self, ctx: &TxnContext<'_>) -> TxnDecision {
+        let mut out = TxnDecision::default();
+        for _ in 0..TIMERS_PER_CALL_MAX {
+            match self.timers.pop_due(ctx.now_ms) {
+                Some(Due::Timeout(id)) => self.time_out(&id, ctx, &mut out),
+                Some(Due::Markers(id)) => self.send_unsent(&id, ctx, &mut out),
+                None => break,
+            }
+        }
+        self.expire(ctx.now_ms, &mut out);
+        out
+    }
+
+    /// The settings from now on.
+    pub fn set_config(&mut self, config: TxnConfig) {
+        self.config = config;
+    }
+
+    /// Number of transactional ids.
+    pub fn id_count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Takes a step: makes its record, and applies it.
+    fn take(&mut self, id: &Name, next: Txn, ctx: &TxnContext<'_>, out: &mut TxnDecision) {
+        let version = ctx.transaction_version.record_version();
+        let value = Some(next.to_value(version));
+        let key = TransactionLogKey { transactional_id: String::from(&**id).into() };
+        out.records.push(TxnRecord { key, value, version });
+        match next.deadline_ms() {
+            Some(due_ms) => self.timers.set(Due::Timeout(id.clone()), due_ms),
+            None => self.timers.cancel(&Due::Timeout(id.clone())),
+        }
+        self.apply(id, Some(next.logged(version)));
+    }
+
+    fn apply(&mut self, id: &str, txn: Option<Txn>) {
+        let Some(txn) = txn else {
+            self.entries.remove(id);
+            return;
+        };
+        match self.entries.get_mut(id) {
+            Some(entry) => entry.txn = txn,
+            None => {
+                let sending = Sending::default();
+                self.entries.insert(Name::from(id), Entry { txn, sending });
+            }
+        }
+    }
+
+    fn name(&self, id: &str) -> Name {
+        self.entries.get_key_value(id).map_or_else(|| Name::from(id), |(name, _)| name.clone())
+    }
+}

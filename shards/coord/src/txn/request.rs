@@ -1,0 +1,77 @@
+//! What goes into a transaction coordinator and what comes out.
+//!
+//! A decision's records are already part of the coordinator's state. The caller appends them as one
+//! batch; its answers **and its markers** leave once everything appended so far is acknowledged. So no
+//! marker is ever written for an outcome that could be forgotten.
+
+use wire::messages as m;
+use wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTransaction;
+use wire::messages::add_partitions_to_txn_response::AddPartitionsToTxnResult;
+use wire::messages::describe_transactions_response::TransactionState;
+
+use super::partitions::Partitions;
+use super::record::TxnRecord;
+use crate::Name;
+use crate::context::Token;
+use crate::request::Producer;
+
+/// A request for a transactional id of this partition. Those that the protocol lets name several come
+/// one by one.
+#[derive(Clone, Copy, Debug)]
+pub enum TxnRequest<'r, 'a> {
+    InitProducerId(&'r m::InitProducerIdRequest<'a>),
+    /// One transaction of the request; see [`split_add_partitions`](super::split_add_partitions).
+    AddPartitions(&'r AddPartitionsToTxnTransaction<'a>),
+    AddOffsets {
+        request: &'r m::AddOffsetsToTxnRequest<'a>,
+        /// The partition of `__consumer_offsets` that has the group.
+        partition: i32,
+    },
+    EndTxn(&'r m::EndTxnRequest<'a>),
+    Describe(&'r str),
+    List(&'r m::ListTransactionsRequest<'a>),
+}
+
+/// The answer to a request, in the shape of the version it came in.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TxnReply {
+    InitProducerId(m::InitProducerIdResponse),
+    AddPartitions(AddPartitionsToTxnResult<'static>),
+    AddOffsets(m::AddOffsetsToTxnResponse),
+    EndTxn(m::EndTxnResponse),
+    Describe(TransactionState<'static>),
+    List(m::ListTransactionsResponse<'static>),
+}
+
+/// The outcome of a transaction, to be written to each of these partitions by its leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    pub transactional_id: Name,
+    /// Tells this ending of this coordinator from all others, for the answer.
+    pub round: u64,
+    pub producer: Producer,
+    pub coordinator_epoch: i32,
+    pub commit: bool,
+    /// The protocol of the transaction, by which a leader checks the epoch (KIP-1228).
+    pub transaction_version: i16,
+    pub partitions: Partitions,
+}
+
+/// What to append, and what may leave once it is acknowledged.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TxnDecision {
+    pub records: Vec<TxnRecord<'static>>,
+    pub replies: Vec<(Token, TxnReply)>,
+    pub markers: Vec<Marker>,
+}
+
+impl TxnDecision {
+    pub(crate) fn reply(&mut self, token: Token, reply: TxnReply) {
+        self.replies.push((token, reply));
+    }
+
+    /// Whether there is nothing to append.
+    pub fn is_read_only(&self) -> bool {
+        self.records.is_empty()
+    }
+}
