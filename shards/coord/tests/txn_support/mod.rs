@@ -100,11 +100,15 @@ impl Rig {
         }
     }
 
-    /// The same, or a broker in its place if `COORD_KAFKA` names one: for lives that neither turn the
+    /// The same, or a broker in its place if `COORD_KAFKA` names one with that level
+    /// finalised (`COORD_KAFKA_LEVEL`, or 2): for lives that neither turn the
     /// clock nor restart anything.
     pub fn or_broker(level: TransactionVersion) -> Self {
         let mut rig = Rig::new(level);
-        if let Ok(broker) = std::env::var("COORD_KAFKA") {
+        let finalised = std::env::var("COORD_KAFKA_LEVEL").map_or(2, |text| text.parse().unwrap());
+        if let Ok(broker) = std::env::var("COORD_KAFKA")
+            && level.0 == finalised
+        {
             rig.kafka = Some(kafka::Kafka::new(&broker));
         }
         rig
