@@ -453,7 +453,7 @@ fn the_feature_changes_while_transactions_are_open() {
                 rig.must_add(owner, "t", 1, add);
                 let (code, next) = rig.end(owner, true, end);
                 assert_eq!(code, None);
-                let bumped = end == NEW && to >= V1;
+                let bumped = end == NEW;
                 assert_eq!(next, if bumped { at_epoch(owner, 1) } else { NOBODY });
                 // And once more before it is complete.
                 rig.level = from;
@@ -471,13 +471,26 @@ fn the_feature_changes_while_transactions_are_open() {
 }
 
 #[test]
-fn records_of_old_clusters_have_no_room_for_kip_890() {
+fn records_of_old_clusters_have_no_room_for_what_comes_next() {
     let mut rig = Rig::new(V0);
-    let owner = rig.owner();
+    let owner = last_epoch(&mut rig);
     rig.must_add(owner, "t", 0, 5);
-    assert_eq!(rig.end(owner, true, NEW), (None, NOBODY), "so the old protocol is spoken");
-    assert_eq!(rig.settle("CompleteCommit"), owner);
+    let (code, next) = rig.end(owner, true, NEW);
+    assert_eq!((code, next.epoch), (None, 0));
+    assert_eq!(rig.settle("CompleteCommit"), next);
     assert!(rig.log.iter().all(|(_, value)| value.as_ref().unwrap()[..2] == [0, 0]));
+    // A coordinator that dies before all markers are written takes it along.
+    rig.leaders_answer = false;
+    let owner = last_epoch(&mut rig);
+    rig.must_add(owner, "t", 0, 5);
+    let (code, next) = rig.end(owner, true, NEW);
+    assert_eq!((code, next.epoch), (None, 0));
+    rig.reload();
+    let marker = rig.markers.pop().unwrap();
+    rig.answer(&marker, None);
+    assert_eq!(rig.settle("CompleteCommit"), at_epoch(owner, i16::MAX));
+    assert_eq!(rig.add(&Add { producer: next, ..ADD }), [InvalidProducerIdMapping]);
+    assert_eq!(rig.owner().epoch, 0);
 }
 
 #[test]

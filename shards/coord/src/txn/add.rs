@@ -55,7 +55,7 @@ impl TxnCoordinator {
                 Err(code) => added(request, code),
             };
         }
-        let protocol = ctx.spoken(version >= FROM_LEADERS);
+        let protocol = TransactionVersion::spoken(version >= FROM_LEADERS);
         let result = self.add(id, producer, &partitions, protocol, ctx, out);
         added(request, fenced_before(FENCED_FROM, version, code_of(result)))
     }

@@ -48,6 +48,11 @@ impl TransactionVersion {
     /// KIP-890: a new epoch with every transaction.
     pub const V2: Self = TransactionVersion(2);
 
+    /// The protocol of a client whose request says whether it knows KIP-890.
+    pub(crate) fn spoken(knows_epoch_bumps: bool) -> Self {
+        if knows_epoch_bumps { Self::V2 } else { Self::V0 }
+    }
+
     pub(crate) fn bumps_epochs(self) -> bool {
         self >= Self::V2
     }
@@ -65,19 +70,6 @@ pub struct TxnContext<'a> {
     /// What the cluster has finalised.
     pub transaction_version: TransactionVersion,
     pub cluster: &'a dyn Cluster,
-}
-
-impl TxnContext<'_> {
-    /// The protocol of a client whose request says whether it knows KIP-890. Records of the old format
-    /// have no room for it.
-    pub(crate) fn spoken(&self, knows_epoch_bumps: bool) -> TransactionVersion {
-        let records = self.transaction_version.record_version();
-        if knows_epoch_bumps && records > 0 {
-            TransactionVersion::V2
-        } else {
-            TransactionVersion::V0
-        }
-    }
 }
 
 /// Where an answer goes, and the version that it is in.

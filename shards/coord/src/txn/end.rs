@@ -56,7 +56,7 @@ impl TxnCoordinator {
         ctx: &TxnContext<'_>,
         out: &mut TxnDecision,
     ) -> TxnReply {
-        let protocol = ctx.spoken(version >= EPOCH_BUMPS_FROM);
+        let protocol = TransactionVersion::spoken(version >= EPOCH_BUMPS_FROM);
         let result = self.end(request, protocol, ctx, out).map(|producer| {
             let nobody = Producer { id: NO_ID, epoch: NO_EPOCH };
             if protocol.bumps_epochs() { producer } else { nobody }

@@ -2,8 +2,8 @@
 //!
 //! Every change of what the log holds goes through `apply`, whether the record was just made or is read
 //! from the log. What is not in the log is how far the markers of an ending transaction have come, and
-//! the epoch a producer had before: the first starts anew with the next coordinator, the second is
-//! forgotten, as in Kafka.
+//! the epoch a producer had before (and with the records of `transaction.version` 0, all that has tags
+//! in later ones): the first starts anew with the next coordinator, the rest is forgotten, as in Kafka.
 
 mod add;
 mod admin;
@@ -174,7 +174,7 @@ impl TxnCoordinator {
             Some(due_ms) => self.timers.set(Due::Timeout(id.clone()), due_ms),
             None => self.timers.cancel(&Due::Timeout(id.clone())),
         }
-        self.apply(id, Some(next.logged(version)));
+        self.apply(id, Some(next));
     }
 
     fn apply(&mut self, id: &str, txn: Option<Txn>) {

@@ -259,16 +259,6 @@ impl Txn {
         }
     }
 
-    /// What the next coordinator will find, and the two facts about the epoch and the id before that
-    /// this one may still know.
-    pub fn logged(mut self, version: i16) -> Txn {
-        if version < 1 {
-            self.next_id = NO_ID;
-            self.protocol = TransactionVersion::V0;
-        }
-        self
-    }
-
     pub fn from_value(id: &str, value: &m::TransactionLogValue<'_>) -> Result<Self, CoordError> {
         let status = value.transaction_status;
         let state = State::ALL.into_iter().find(|state| *state as i8 == status);
