@@ -152,7 +152,10 @@ final class GroupAdmin {
     private static void configs(Kit kit) throws Exception {
         String group = kit.freshName();
         var resource = new ConfigResource(ConfigResource.Type.GROUP, group);
-        Check.equal("session timeout", "45000", entry(kit, resource, "consumer.session.timeout.ms").value());
+        String node = kit.admin.describeCluster().nodes().get().iterator().next().idString();
+        var broker = new ConfigResource(ConfigResource.Type.BROKER, node);
+        Check.equal("session timeout", entry(kit, broker, "group.consumer.session.timeout.ms").value(),
+                entry(kit, resource, "consumer.session.timeout.ms").value());
         set(kit, resource, "consumer.session.timeout.ms", "50000");
         Kit.await("the new value", () -> entry(kit, resource, "consumer.session.timeout.ms").value().equals("50000") ? true : null);
         Check.equal("source", ConfigEntry.ConfigSource.DYNAMIC_GROUP_CONFIG, entry(kit, resource, "consumer.session.timeout.ms").source());
