@@ -9,7 +9,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use meta::controller::{GROUP_VERSION, METADATA_VERSION, Registration, Restart};
+use meta::controller::{
+    GROUP_VERSION, METADATA_VERSION, Registration, Restart, TRANSACTION_VERSION,
+};
 use meta::{Decision, Delta, Endpoint, Image, MetadataRecord, NodeId};
 use reactor::sync::{Receiver, channel, oneshot};
 use reactor::{Either, Task, TcpListener, race, spawn, yield_now};
@@ -23,7 +25,9 @@ use crate::mesh::{Boot, Closed, ShardMessage};
 use crate::metadata_log::MetadataLog;
 use crate::pump::{self, Ends, Stopped};
 use crate::shard::{CONTROLLER_SHARD, Shard};
-use crate::{BrokerError, ShardStart, background, changes, groups, listener, metrics};
+use crate::{
+    BrokerError, ShardStart, background, changes, groups, listener, metrics, transactions,
+};
 
 /// How long requests at hand may go on when the broker stops.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -64,6 +68,7 @@ async fn run_other(start: ShardStart, listener: TcpListener) -> Result<(), Broke
     let Ok(boot) = receiver.await else { return Err(BrokerError::MeshClosed) };
     changes::take_over(&shard, &boot);
     groups::start(&shard);
+    transactions::start(&shard);
     let accepting = spawn(listener::accept(shard.clone(), listener));
     changes::open_everything(&shard, &boot).await;
     background::start(&shard, None);
@@ -119,6 +124,7 @@ async fn run_first(mut start: ShardStart, listener: TcpListener) -> Result<(), B
     tell_others(&shard, || ShardMessage::Boot(boot.clone())).await?;
     changes::take_over(&shard, &boot);
     groups::start(&shard);
+    transactions::start(&shard);
     let accepting = spawn(listener::accept(shard.clone(), listener));
     changes::open_everything(&shard, &boot).await;
     let offset = boot.image.offset();
@@ -218,10 +224,12 @@ async fn register(
     log: &MetadataLog,
     registration: &Registration,
 ) -> Result<(), BrokerError> {
-    // A level of groups that was taken away stays away.
+    // A level that was taken away stays away.
     let is_new = image.features().is_empty();
-    let levels =
-        if is_new { vec![GROUP_VERSION, METADATA_VERSION] } else { vec![METADATA_VERSION] };
+    let levels = match is_new {
+        true => vec![GROUP_VERSION, METADATA_VERSION, TRANSACTION_VERSION],
+        false => vec![METADATA_VERSION],
+    };
     let features = manager(shard, image, |m| m.set_features(&levels));
     commit(image, log, features.records).await?;
     let decision = manager(shard, image, |m| m.register_broker(registration));

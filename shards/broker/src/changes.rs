@@ -13,6 +13,7 @@ use crate::partition::Partition;
 use crate::partitions::Assignment;
 use crate::recovery;
 use crate::shard::{CONTROLLER_SHARD, Shard};
+use crate::transactions;
 
 /// Records that are applied to the image without a break for requests.
 const RECORDS_AT_ONCE: usize = 256;
@@ -227,6 +228,7 @@ fn refresh_broker_config(shard: &Rc<Shard>) {
         Ok(config) => {
             shard.set_config(config);
             groups::reconfigure(shard);
+            transactions::reconfigure(shard);
         }
         // Checked when it was set; what cannot be read changes nothing.
         Err(error) => warn!("keeping the broker configuration as it is: {error}"),

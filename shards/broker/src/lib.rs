@@ -36,6 +36,7 @@ mod recovery;
 mod reply;
 mod settings;
 mod shard;
+mod transactions;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,6 +49,7 @@ pub use api::{ApiSupport, api_table};
 pub use boot::run;
 pub use data_dirs::{DataDirStart, made};
 pub use mesh::{MESH_CAPACITY, ShardMessage};
+pub use transactions::{Asked, ShardAsk};
 
 /// Everything a shard is given when it starts.
 pub struct ShardStart {

@@ -12,6 +12,8 @@
 //! | `Sample` | 0 → all | one a scrape, 16 scrapes | `Samples` | reported as not up after 5 s |
 //! | `Samples` | all → 0 | one a `Sample` | – | – |
 //! | `DataDir` | any → all | one a failure or recovery | – | each shard looks for itself |
+//! | `Ask` | any → any | one a waiting request or ending transaction | `Answer` | asked again |
+//! | `Answer` | any → any | one an `Ask` | – | – |
 //! | `Stop` | 0 → all | once | `Stopped` | the process ends |
 //! | `Stopped` | all → 0 | once | – | – |
 
@@ -19,10 +21,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use meta::{Delta, Image};
+use wire::ErrorCode;
 
 use crate::control::{ControlReply, ControlRequest};
 use crate::data_dirs::DirNews;
 use crate::metrics::Samples;
+use crate::transactions::ShardAsk;
 
 /// Messages between a pair of shards that may wait; then the sender waits.
 pub const MESH_CAPACITY: usize = 1024;
@@ -52,6 +56,14 @@ pub enum ShardMessage {
     Samples {
         token: u64,
         samples: Box<Samples>,
+    },
+    Ask {
+        token: u64,
+        ask: Box<ShardAsk>,
+    },
+    Answer {
+        token: u64,
+        codes: Vec<ErrorCode>,
     },
     DataDir {
         number: usize,

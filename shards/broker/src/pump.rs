@@ -9,7 +9,7 @@ use crate::controller::{Job, Progress, ReplyTo};
 use crate::data_dirs::health;
 use crate::mesh::{Boot, CheckpointEntry, Closed, ShardMessage};
 use crate::shard::{CONTROLLER_SHARD, Shard};
-use crate::{BrokerError, changes, metrics};
+use crate::{BrokerError, changes, metrics, transactions};
 
 /// What shard 0 collects while the broker stops.
 pub(crate) type Stopped = (Vec<CheckpointEntry>, Closed);
@@ -79,6 +79,16 @@ pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerEr
                 .detach();
             }
             ShardMessage::Samples { token, samples } => shard.metrics.finish(token, *samples),
+            ShardMessage::Ask { token, ask } => {
+                let shard = shard.clone();
+                spawn(async move {
+                    let codes = transactions::serve(&shard, *ask).await;
+                    // A closed mesh means that the process ends.
+                    let _ = shard.mesh.send(from, ShardMessage::Answer { token, codes }).await;
+                })
+                .detach();
+            }
+            ShardMessage::Answer { token, codes } => shard.transactions.asks.finish(token, codes),
             ShardMessage::DataDir { number, news } => health::take_in(&shard, number, news),
             ShardMessage::Stop => shard.ask_to_stop(),
             ShardMessage::Stopped { entries, closed } => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use log::{LogConfig, LogShared, Preallocate, SharedOptions};
 use meta::Image;
 use meta::config::{RecordValidation, TimestampType, TopicCompression, TopicConfig};
-use meta::controller::GROUP_VERSION;
+use meta::controller::{GROUP_VERSION, TRANSACTION_VERSION};
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use wire::records::validate::{Rules, TopicCompression as Stored, UNLIMITED_RECORD_BYTES};
 use wire::records::{Codec, TimestampType as Stamp};
@@ -126,7 +126,7 @@ pub(crate) fn produce_rules(
     }
 }
 
-/// What is supported is what is implemented: transactions have no feature level yet.
+/// What is supported is what is implemented.
 pub(crate) fn features(image: &Image) -> Features {
     let (min_version, max_version) = METADATA_VERSIONS;
     let (group_version, max_group_version) = GROUP_VERSION;
@@ -137,6 +137,11 @@ pub(crate) fn features(image: &Image) -> Features {
             max_version: max_group_version,
         },
         SupportedFeatureKey { name: "metadata.version".into(), min_version, max_version },
+        SupportedFeatureKey {
+            name: TRANSACTION_VERSION.0.into(),
+            min_version: 0,
+            max_version: TRANSACTION_VERSION.1,
+        },
     ];
     let finalized = image.features().iter().map(|(name, level)| FinalizedFeatureKey {
         name: name.clone().into(),

@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::partition::Partition;
 use crate::partitions::{LocalPartitions, Slot};
 use crate::settings::{self, PartitionLimits};
+use crate::transactions::Transactions;
 use crate::{ShardStart, disk};
 
 /// The shard that runs the controller.
@@ -80,6 +81,9 @@ pub(crate) struct Features {
     pub finalized_epoch: i64,
 }
 
+/// Producer ids that a coordinator may need before more can be asked for.
+const PRODUCER_IDS_HELD: i64 = 4;
+
 pub(crate) struct Shard {
     id: usize,
     node_id: i32,
@@ -98,6 +102,7 @@ pub(crate) struct Shard {
     pub log_shared: LogShared,
     pub cleaner: Cleaner,
     pub groups: Groups,
+    pub transactions: Transactions,
     pub connections: Connections,
     pub metrics: Metrics,
     pub mesh: Mesh<ShardMessage>,
@@ -143,6 +148,7 @@ impl Shard {
             log_shared,
             cleaner: Cleaner::new(memory.cleaner_bytes),
             groups: Groups::default(),
+            transactions: Transactions::default(),
             connections: Connections::default(),
             metrics: Metrics::default(),
             mesh: start.mesh,
@@ -412,6 +418,22 @@ impl Shard {
                 *current = block;
             }
         }
+    }
+
+    /// A producer id of the block that this shard holds, if one is left.
+    pub fn producer_id_at_hand(&self) -> Option<i64> {
+        self.producer_ids.borrow_mut().take()
+    }
+
+    /// Sees to it that a few producer ids are at hand.
+    pub async fn hold_producer_ids(&self) -> Result<(), ErrorCode> {
+        if self.producer_ids.borrow().remaining() < PRODUCER_IDS_HELD {
+            let request = ControlRequest::AllocateProducerIds { node: NodeId(self.node_id) };
+            let block = self.control(request).await.producer_ids().map_err(|f| f.code)?;
+            // What is left of the one before stays unused.
+            self.producer_ids.replace(block);
+        }
+        Ok(())
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -31,14 +31,18 @@ fn note(name: &str) -> &'static str {
     match name {
         "Produce" => {
             "0 is advertised as the lowest version for librdkafka before 2.11 (KAFKA-18659); \
-             versions below 3 close the connection. No transactions yet."
+             versions below 3 close the connection."
         }
         "Fetch" => "Incremental sessions; no follower fetching yet.",
         "FindCoordinator" => {
-            "Names the shard node of a key; the first group makes `__consumer_offsets`."
+            "Names the shard node of a key; the first group makes `__consumer_offsets`, the first \
+             transactional id `__transaction_state`."
         }
         "ListGroups" => "The groups of one shard node; ask every node for all of them.",
-        "InitProducerId" => "Without a transactional id.",
+        "DescribeTransactions" | "ListTransactions" => {
+            "What one shard node coordinates; ask every node for all of it."
+        }
+        "InitProducerId" => "Version 6 (two-phase commit) is not stable in Kafka either.",
         "ListPartitionReassignments" => {
             "Those between cores; a move takes milliseconds, so mostly an empty list."
         }

@@ -10,6 +10,10 @@ mod wire_groups;
 use reactor::ShardSpec;
 use support::{Client, Response, batch, start_shards};
 use wire::messages::{
+    AddOffsetsToTxnResponse, AddPartitionsToTxnResponse, DescribeTransactionsResponse,
+    EndTxnResponse, ListTransactionsResponse, TxnOffsetCommitResponse,
+};
+use wire::messages::{
     AlterConfigsRequest, AlterConfigsResponse, AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse,
     ApiVersionsRequest, ApiVersionsResponse, CreatePartitionsRequest, CreatePartitionsResponse,
@@ -62,6 +66,12 @@ response!(ListPartitionReassignments, ListPartitionReassignmentsResponse, borrow
 response!(Metadata, MetadataResponse, borrows);
 response!(OffsetForLeaderEpoch, OffsetForLeaderEpochResponse, borrows);
 response!(Produce, ProduceResponse, borrows);
+response!(AddPartitionsToTxn, AddPartitionsToTxnResponse, borrows);
+response!(AddOffsetsToTxn, AddOffsetsToTxnResponse);
+response!(EndTxn, EndTxnResponse);
+response!(TxnOffsetCommit, TxnOffsetCommitResponse, borrows);
+response!(DescribeTransactions, DescribeTransactionsResponse, borrows);
+response!(ListTransactions, ListTransactionsResponse, borrows);
 response!(WriteTxnMarkers, WriteTxnMarkersResponse, borrows);
 response!(UpdateFeatures, UpdateFeaturesResponse, borrows);
 
@@ -114,6 +124,7 @@ fn every_advertised_version_is_answered() {
         describe(&mut asker).await;
         read_and_write(&mut asker).await;
         groups(&mut asker).await;
+        transactions(&mut asker).await;
         change(&mut asker).await;
         let table: Vec<ApiKey> = broker::api_table().iter().map(|api| api.key).collect();
         let missed: Vec<_> = table.iter().filter(|key| !asker.asked.contains(key)).collect();
@@ -644,6 +655,140 @@ async fn consumer_members(asker: &mut Asker) {
         assert_eq!(r.groups.to_vec()[1].error_code, 69);
     };
     asker.every::<_, ConsumerDescribe>(ApiKey::ConsumerGroupDescribe, request, check).await;
+}
+
+/// The id and epoch of a transactional producer, once its coordinator is there.
+async fn init_transactions(client: &mut Client, id: &str) -> (i64, i16) {
+    const NOT_YET: [i16; 3] = [14, 15, 16];
+    loop {
+        let request = FindCoordinatorRequest {
+            key_type: 1,
+            coordinator_keys: vec![id.into()].into(),
+            ..Default::default()
+        };
+        let found = client.call::<_, FindCoordinator>(ApiKey::FindCoordinator, 4, &request).await;
+        let found = found.expect("an answer").coordinators.first().expect("one").error_code;
+        let request = InitProducerIdRequest {
+            transactional_id: Some(id.into()),
+            transaction_timeout_ms: 60_000,
+            ..Default::default()
+        };
+        let answer = client.call::<_, InitProducerId>(ApiKey::InitProducerId, 4, &request).await;
+        let answer = answer.expect("an answer");
+        if answer.error_code == 0 {
+            return (answer.producer_id, answer.producer_epoch);
+        }
+        assert!(NOT_YET.contains(&answer.error_code) && (found == 0 || NOT_YET.contains(&found)));
+        reactor::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+/// One transaction, with each of its requests in every version.
+async fn transactions(asker: &mut Asker) {
+    const ID: &str = "versions-tx";
+    const GROUP: &str = "versions-tx-group";
+    let producer = init_transactions(&mut asker.client, ID).await;
+    let topic = || m::add_partitions_to_txn_request::AddPartitionsToTxnTopic {
+        name: TOPIC.into(),
+        partitions: vec![0].into(),
+    };
+    let request = |version: i16| match version {
+        0..=3 => m::AddPartitionsToTxnRequest {
+            v3_and_below_transactional_id: ID.into(),
+            v3_and_below_producer_id: producer.0,
+            v3_and_below_producer_epoch: producer.1,
+            v3_and_below_topics: vec![topic()].into(),
+            ..Default::default()
+        },
+        _ => m::AddPartitionsToTxnRequest {
+            transactions: vec![m::add_partitions_to_txn_request::AddPartitionsToTxnTransaction {
+                transactional_id: ID.into(),
+                producer_id: producer.0,
+                producer_epoch: producer.1,
+                verify_only: true,
+                topics: vec![topic()].into(),
+            }]
+            .into(),
+            ..Default::default()
+        },
+    };
+    let check = |version: i16, r: AddPartitionsToTxnResponse<'_>| {
+        let topics = match version {
+            0..=3 => r.results_by_topic_v3_and_below,
+            _ => r.results_by_transaction.first().expect("a transaction").topic_results,
+        };
+        let results = topics.first().expect("topic").results_by_partition;
+        let codes: Vec<i16> = results.iter().map(|it| it.partition_error_code).collect();
+        assert_eq!(codes, [0], "version {version}");
+    };
+    asker.every::<_, AddPartitionsToTxn>(ApiKey::AddPartitionsToTxn, request, check).await;
+
+    let request = |_| m::AddOffsetsToTxnRequest {
+        transactional_id: ID.into(),
+        producer_id: producer.0,
+        producer_epoch: producer.1,
+        group_id: GROUP.into(),
+    };
+    let check = |_, r: AddOffsetsToTxnResponse| assert_eq!(r.error_code, 0);
+    asker.every::<_, AddOffsetsToTxn>(ApiKey::AddOffsetsToTxn, request, check).await;
+
+    let topic_id = asker.topic_id;
+    let request = |version: i16| m::TxnOffsetCommitRequest {
+        transactional_id: ID.into(),
+        group_id: GROUP.into(),
+        producer_id: producer.0,
+        producer_epoch: producer.1,
+        generation_id_or_member_epoch: -1,
+        topics: vec![m::txn_offset_commit_request::TxnOffsetCommitRequestTopic {
+            name: if version < 6 { TOPIC.into() } else { "".into() },
+            topic_id: if version < 6 { Uuid::ZERO } else { topic_id },
+            partitions: vec![m::txn_offset_commit_request::TxnOffsetCommitRequestPartition {
+                partition_index: 0,
+                committed_offset: 1,
+                ..Default::default()
+            }]
+            .into(),
+        }]
+        .into(),
+        ..Default::default()
+    };
+    let check = |version: i16, r: TxnOffsetCommitResponse<'_>| {
+        let topic = r.topics.first().expect("topic");
+        let codes: Vec<i16> = topic.partitions.iter().map(|it| it.error_code).collect();
+        assert_eq!(codes, [0], "version {version}");
+    };
+    asker.every::<_, TxnOffsetCommit>(ApiKey::TxnOffsetCommit, request, check).await;
+
+    let request = |_| m::DescribeTransactionsRequest {
+        transactional_ids: vec![ID.into(), "nobody".into()].into(),
+    };
+    let check = |_, r: DescribeTransactionsResponse<'_>| {
+        let known = r.transaction_states.first().expect("a state");
+        assert_eq!((known.error_code, &*known.transaction_state), (0, "Ongoing"));
+        let codes: Vec<i16> = r.transaction_states.iter().map(|it| it.error_code).collect();
+        assert_eq!(codes, [0, 105]);
+    };
+    asker.every::<_, DescribeTransactions>(ApiKey::DescribeTransactions, request, check).await;
+
+    let request = |_| m::ListTransactionsRequest { duration_filter: -1, ..Default::default() };
+    let check = |_, r: ListTransactionsResponse<'_>| {
+        assert_eq!((r.error_code, r.transaction_states.len()), (0, 1));
+    };
+    asker.every::<_, ListTransactions>(ApiKey::ListTransactions, request, check).await;
+
+    let request = |_| m::EndTxnRequest {
+        transactional_id: ID.into(),
+        producer_id: producer.0,
+        producer_epoch: producer.1,
+        committed: true,
+    };
+    // The first one commits; the others repeat it, or come while its markers are written.
+    let check = |version: i16, r: EndTxnResponse| match version {
+        0 => assert_eq!(r.error_code, 0),
+        1..5 => assert!([0, 51].contains(&r.error_code), "version {version}: {r:?}"),
+        _ => assert!([0, 48, 51].contains(&r.error_code), "version {version}: {r:?}"),
+    };
+    asker.every::<_, EndTxn>(ApiKey::EndTxn, request, check).await;
 }
 
 async fn change(asker: &mut Asker) {

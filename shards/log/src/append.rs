@@ -287,6 +287,7 @@ impl State {
         if let Some(batch) = producer_batch(header) {
             self.producers.update(&batch);
         } else if let Some(marker) = marker(header, bytes) {
+            self.verifying.void(marker.producer_id);
             let ended = self.producers.end_transaction(&marker);
             self.producers.advance_high_watermark(self.visible_end);
             self.note_aborted(ended.as_ref().and_then(txn_index::entry_of));

@@ -21,6 +21,7 @@ use crate::producer_state::ProducerStates;
 use crate::retention::Hold;
 use crate::segment::Segment;
 use crate::shared::{Failing, LogShared};
+use crate::verifying::Verifying;
 use crate::waiters::Waiters;
 
 /// Whether a log can be written.
@@ -86,6 +87,7 @@ pub(crate) struct State {
     /// The checkpoint file lags behind.
     pub(crate) epochs_changed: bool,
     pub(crate) producers: ProducerStates,
+    pub(crate) verifying: Verifying,
     pub(crate) phase: LogState,
     /// The name of the folder itself is not known to be synced.
     pub(crate) dir_name_unsynced: bool,
@@ -308,6 +310,7 @@ impl State {
             epochs: LeaderEpochs::default(),
             epochs_changed: false,
             producers: ProducerStates::default(),
+            verifying: Verifying::default(),
             phase: LogState::Online,
             dir_name_unsynced: false,
             names_unsynced: false,

@@ -47,6 +47,7 @@ mod tail;
 mod time_index;
 mod timestamps;
 pub mod txn_index;
+mod verifying;
 mod waiters;
 mod waits;
 
@@ -70,3 +71,4 @@ pub use retention::{Hold, RetentionOutcome};
 pub use shared::{Failing, LogShared, SharedOptions};
 pub use timestamps::OffsetAt;
 pub use txn_index::AbortedTxn;
+pub use verifying::Verification;

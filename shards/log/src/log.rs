@@ -22,6 +22,7 @@ use crate::retention::{Hold, RetentionOutcome};
 use crate::shared::LogShared;
 use crate::timestamps::OffsetAt;
 use crate::txn_index::AbortedTxn;
+use crate::verifying::Verification;
 use crate::{checkpoints, compaction, keeper, recovery, retention, timestamps, txn_index};
 
 /// One partition's log. Clones share it.
@@ -75,6 +76,12 @@ impl Log {
         now_ms: i64,
     ) -> Result<Appended, AppendError> {
         self.0.append_marker(marker, epoch, now_ms)
+    }
+
+    /// The coordinator is about to be asked whether the producer has a transaction that this log is
+    /// part of.
+    pub fn begin_verification(&self, producer_id: i64) -> Verification {
+        Verification::begin(&self.0, producer_id)
     }
 
     /// Resolves when an append that was refused as `Full` may fit; call it before anything else

@@ -1,10 +1,10 @@
 //! FindCoordinator (10): which shard node a group, transaction or share key belongs to.
 //!
-//! Answers in shard nodes: the key's partition of the internal topic is led by its shard. The topic of
-//! group offsets is made when the first group is asked for. While one of the others does not exist, the
-//! partition's number modulo the shards answers.
+//! Answers in shard nodes: the key's partition of the internal topic is led by its shard. The topics of
+//! group offsets and of transactions are made when the first group, or transactional id, is asked for. While
+//! that of share groups does not exist, the partition's number modulo the shards answers.
 
-use meta::controller::GROUP_OFFSETS_TOPIC;
+use meta::controller::{GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC};
 use tracing::warn;
 use wire::hash;
 use wire::messages::find_coordinator_request::FindCoordinatorRequest;
@@ -22,13 +22,17 @@ const KEY_TYPE_GROUP: i8 = 0;
 const KEY_TYPE_TRANSACTION: i8 = 1;
 const KEY_TYPE_SHARE: i8 = 2;
 /// Partitions of an internal topic that does not exist yet (Kafka's default for all of them).
-const COORDINATOR_PARTITIONS: i32 = 50;
+pub(super) const COORDINATOR_PARTITIONS: i32 = 50;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: FindCoordinatorRequest<'_> = request.body()?;
     check_items(body.coordinator_keys.len(), DESCRIBED_ITEMS_MAX)?;
-    if body.key_type == KEY_TYPE_GROUP {
-        create_offsets_topic(&request.shard).await;
+    match body.key_type {
+        KEY_TYPE_GROUP => create_internal_topic(&request.shard, GROUP_OFFSETS_TOPIC).await,
+        KEY_TYPE_TRANSACTION => {
+            create_internal_topic(&request.shard, TRANSACTION_STATE_TOPIC).await;
+        }
+        _ => {}
     }
     if request.version >= BATCH_VERSION {
         let coordinators: Vec<Coordinator<'_>> = body
@@ -77,7 +81,7 @@ pub(crate) async fn handle(request: Request) -> Handled {
 fn find(request: &Request, key_type: i8, key: &str) -> Result<Endpoint, (ErrorCode, &'static str)> {
     let topic = match key_type {
         KEY_TYPE_GROUP => GROUP_OFFSETS_TOPIC,
-        KEY_TYPE_TRANSACTION => "__transaction_state",
+        KEY_TYPE_TRANSACTION => TRANSACTION_STATE_TOPIC,
         KEY_TYPE_SHARE if is_share_key(key) => "__share_group_state",
         KEY_TYPE_SHARE => {
             return Err((ErrorCode::InvalidRequest, "a share key is group:topic-id:partition"));
@@ -99,24 +103,26 @@ fn find(request: &Request, key_type: i8, key: &str) -> Result<Endpoint, (ErrorCo
     let leader = request.shard.leader_of(topic, partition);
     let leader = leader.and_then(|node_id| request.shard.endpoint(node_id));
     match key_type {
-        KEY_TYPE_GROUP => leader.ok_or(not_available("The coordinator is not available.")),
+        KEY_TYPE_GROUP | KEY_TYPE_TRANSACTION => {
+            leader.ok_or(not_available("The coordinator is not available."))
+        }
         _ => leader.or_else(by_number).ok_or(not_available("no broker node is known yet")),
     }
 }
 
-/// Makes the topic of group offsets if it is not there. One that cannot be made now is tried again with
-/// the next request: clients come back.
-async fn create_offsets_topic(shard: &Shard) {
-    if shard.image().topic_by_name(GROUP_OFFSETS_TOPIC).is_some() {
+/// Makes the topic if it is not there. One that cannot be made now is tried again with the next request:
+/// clients come back.
+pub(super) async fn create_internal_topic(shard: &Shard, topic: &str) {
+    if shard.image().topic_by_name(topic).is_some() {
         return;
     }
-    let control = ControlRequest::AutoCreate { names: vec![GROUP_OFFSETS_TOPIC.to_owned()] };
+    let control = ControlRequest::AutoCreate { names: vec![topic.to_owned()] };
     let failure = match shard.control(control).await.created() {
         Ok(outcomes) => outcomes.into_iter().find_map(|(_, outcome)| outcome.err()),
         Err(failure) => Some(failure),
     };
     if let Some(failure) = failure {
-        warn!("{GROUP_OFFSETS_TOPIC} cannot be created: {}", failure.message);
+        warn!("{topic} cannot be created: {}", failure.message);
     }
 }
 

@@ -19,6 +19,7 @@ use crate::reply::{Close, Handled, Pending, Reply};
 use crate::shard::Shard;
 
 mod aborted;
+mod add_to_txn;
 mod alter_configs;
 mod alter_partition_reassignments;
 mod alter_replica_log_dirs;
@@ -35,6 +36,7 @@ mod describe_groups;
 mod describe_log_dirs;
 mod describe_producers;
 mod describe_topic_partitions;
+mod end_txn;
 mod fetch;
 mod fetch_round;
 mod find_coordinator;
@@ -43,6 +45,7 @@ mod list_config_resources;
 mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
+mod list_transactions;
 mod membership;
 mod metadata;
 mod offset_commit;
@@ -50,6 +53,7 @@ mod offset_delete;
 mod offset_fetch;
 mod offset_for_leader_epoch;
 pub(crate) mod produce;
+mod txn_offset_commit;
 mod update_features;
 mod write_txn_markers;
 
@@ -68,7 +72,7 @@ const fn api(key: ApiKey, min: i16, max: i16) -> ApiSupport {
     ApiSupport { key, min, max, advertised_min: min }
 }
 
-static TABLE: [ApiSupport; 37] = [
+static TABLE: [ApiSupport; 43] = [
     ApiSupport { key: ApiKey::Produce, min: 3, max: 13, advertised_min: 0 },
     api(ApiKey::Fetch, 4, 18),
     api(ApiKey::ListOffsets, 1, 11),
@@ -88,7 +92,11 @@ static TABLE: [ApiSupport; 37] = [
     api(ApiKey::DeleteRecords, 0, 2),
     api(ApiKey::InitProducerId, 0, 5),
     api(ApiKey::OffsetForLeaderEpoch, 2, 4),
+    api(ApiKey::AddPartitionsToTxn, 0, 5),
+    api(ApiKey::AddOffsetsToTxn, 0, 4),
+    api(ApiKey::EndTxn, 0, 5),
     api(ApiKey::WriteTxnMarkers, 1, 2),
+    api(ApiKey::TxnOffsetCommit, 0, 6),
     api(ApiKey::DescribeConfigs, 1, 4),
     api(ApiKey::AlterConfigs, 0, 2),
     api(ApiKey::AlterReplicaLogDirs, 1, 2),
@@ -102,6 +110,8 @@ static TABLE: [ApiSupport; 37] = [
     api(ApiKey::UpdateFeatures, 0, 2),
     api(ApiKey::DescribeCluster, 0, 2),
     api(ApiKey::DescribeProducers, 0, 0),
+    api(ApiKey::DescribeTransactions, 0, 0),
+    api(ApiKey::ListTransactions, 0, 2),
     api(ApiKey::ConsumerGroupHeartbeat, 0, 1),
     api(ApiKey::ConsumerGroupDescribe, 0, 1),
     api(ApiKey::ListConfigResources, 0, 1),
@@ -266,6 +276,12 @@ pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
         ApiKey::DeleteRecords => later!(delete_records::handle),
         ApiKey::InitProducerId => later!(init_producer_id::handle),
         ApiKey::OffsetForLeaderEpoch => later!(offset_for_leader_epoch::handle),
+        ApiKey::AddPartitionsToTxn => later!(add_to_txn::handle_partitions),
+        ApiKey::AddOffsetsToTxn => later!(add_to_txn::handle_offsets),
+        ApiKey::EndTxn => later!(end_txn::handle),
+        ApiKey::TxnOffsetCommit => later!(txn_offset_commit::handle),
+        ApiKey::DescribeTransactions => later!(list_transactions::handle_describe),
+        ApiKey::ListTransactions => later!(list_transactions::handle),
         ApiKey::WriteTxnMarkers => later!(write_txn_markers::handle),
         ApiKey::DescribeProducers => later!(describe_producers::handle),
         ApiKey::DescribeConfigs => later!(describe_configs::handle),
@@ -298,6 +314,11 @@ fn check_items(items: usize, most: usize) -> Result<(), Close> {
 
 /// A coordinator answers a request with its own kind.
 fn other_kind(answer: &coord::Reply) -> Handled {
+    unreachable!("a coordinator answered with another kind: {answer:?}")
+}
+
+/// The same for a coordinator of transactions.
+fn other_transaction_kind(answer: &coord::txn::TxnReply) -> Handled {
     unreachable!("a coordinator answered with another kind: {answer:?}")
 }
 

@@ -9,15 +9,16 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use ahash::AHashSet;
-use log::AppendError;
+use coord::Producer;
+use log::{AppendError, ProducerView};
 use smallvec::SmallVec;
 use wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use wire::messages::produce_response::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse,
     ProduceResponse, TopicProduceResponse,
 };
-use wire::records::BatchView;
 use wire::records::validate::{Rejection, validate};
+use wire::records::{BatchHeader, BatchView};
 use wire::{ApiKey, ErrorCode, Records};
 
 use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
@@ -26,11 +27,17 @@ use crate::fetch_session::TopicRef;
 use crate::partition::Partition;
 use crate::reply::{Close, Handled, Pending, Reply};
 use crate::shard::NotHere;
+use crate::transactions::{self, Question};
 
 /// From this version on a NOT_LEADER answer names the leader (KIP-951).
 const LEADER_HINT_VERSION: i16 = 10;
 /// From this version on topics are named by id (KIP-516).
 const TOPIC_ID_VERSION: i16 = 13;
+/// From this version on a client leaves it to the leader to make a partition part of its transaction
+/// (KIP-890).
+const ADDS_FROM: i16 = 12;
+/// From this version on clients know TRANSACTION_ABORTABLE.
+const ABORTABLE_FROM: i16 = 11;
 /// A topic's list of partitions up to this long is searched for repetitions; for a longer one a set
 /// is made, or a hostile request would cost the square of its length.
 const SEARCHED_MAX: usize = 32;
@@ -130,14 +137,11 @@ pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
             };
             let result = if !acks_are_known {
                 Err(Refused::code(ErrorCode::InvalidRequiredAcks))
-            } else if body.transactional_id.is_some() {
-                let message = "transactions are not served by this broker yet".to_owned();
-                Err(Refused::because(ErrorCode::InvalidTxnState, message))
             } else if repeated {
                 let message = "the request names this partition twice".to_owned();
                 Err(Refused::because(ErrorCode::InvalidRequest, message))
             } else {
-                append(&request, &topic_ref, &data).await
+                append(&request, &topic_ref, &data, body.transactional_id.as_deref()).await
             };
             outcomes.push(Outcome { partition: data.index, result });
         }
@@ -159,6 +163,7 @@ async fn append(
     request: &Request,
     topic: &TopicRef,
     data: &PartitionProduceData<'_>,
+    transactional_id: Option<&str>,
 ) -> Result<Accepted, Refused> {
     let shard = &request.shard;
     let payload = match &data.records {
@@ -191,12 +196,16 @@ async fn append(
         .map_err(|error| Refused::because(ErrorCode::UnknownServerError, error.to_string()))?;
     // The batch decides, not the request: a transaction that nobody can end would hold back every
     // read_committed consumer for good.
-    if batch.header().attributes.is_transactional() {
-        let message = "a transactional batch needs a transactional id".to_owned();
-        return Err(Refused::because(ErrorCode::TransactionalIdAuthorizationFailed, message));
-    }
+    let transaction = match (batch.header().attributes.is_transactional(), transactional_id) {
+        (false, _) => None,
+        (true, Some(id)) => Some(Transaction { request, id, header: batch.header() }),
+        (true, None) => {
+            let message = "a transactional batch needs a transactional id".to_owned();
+            return Err(Refused::because(ErrorCode::TransactionalIdAuthorizationFailed, message));
+        }
+    };
     let (base_offset, next_offset, log_start_offset, log_append_time_ms) =
-        put(&owner, &batch, now_ms, log_append_time_ms).await?;
+        put(&owner, &batch, now_ms, log_append_time_ms, transaction).await?;
     owner.traffic.note_produced(batch.header().size_in_bytes(), batch.header().record_count);
     Ok(Accepted { owner, base_offset, next_offset, log_append_time_ms, log_start_offset })
 }
@@ -208,8 +217,12 @@ async fn put(
     batch: &BatchView<'_>,
     now_ms: i64,
     log_append_time_ms: i64,
+    transaction: Option<Transaction<'_>>,
 ) -> Result<(i64, i64, i64, i64), Refused> {
     loop {
+        if let Some(transaction) = &transaction {
+            transaction.begins_or_goes_on(owner).await?;
+        }
         match owner.log.append(batch, owner.leader_epoch(), now_ms) {
             Ok(done) => {
                 // A repeated batch is answered with what its first arrival was given.
@@ -224,6 +237,55 @@ async fn put(
             Err(error) => {
                 let code = crate::errors::of_append(&error);
                 return Err(Refused::because(code, error.to_string()));
+            }
+        }
+    }
+}
+
+/// The transaction that a batch is to be part of.
+struct Transaction<'a> {
+    request: &'a Request,
+    id: &'a str,
+    header: &'a BatchHeader,
+}
+
+impl Transaction<'_> {
+    /// Returns when the batch may be appended, in this very turn: the partition is part of the producer's
+    /// transaction, or has just become so.
+    async fn begins_or_goes_on(&self, owner: &Partition) -> Result<(), Refused> {
+        let (shard, version) = (&self.request.shard, self.request.version);
+        let producer = Producer { id: self.header.producer_id, epoch: self.header.producer_epoch };
+        let adds = version >= ADDS_FROM;
+        loop {
+            let known = owner.log.producer(producer.id);
+            let goes_on =
+                |known: ProducerView| known.open_since.is_some() && known.epoch == producer.epoch;
+            if known.is_some_and(goes_on) {
+                return Ok(());
+            }
+            if adds && known.is_none() && self.header.base_sequence != 0 {
+                // The epoch is new, so this is not the first batch of it.
+                let message = "a batch before this one is missing".to_owned();
+                return Err(Refused::because(ErrorCode::OutOfOrderSequenceNumber, message));
+            }
+            if !adds && !shard.config().transactions.verify_partitions {
+                return Ok(());
+            }
+            let question = Question {
+                transactional_id: self.id,
+                producer,
+                topic: &owner.topic,
+                partition: owner.index,
+                adds,
+                knows_abortable: version >= ABORTABLE_FROM,
+            };
+            let verification = owner.log.begin_verification(producer.id);
+            if let Err(code) = transactions::verify(shard, &question).await {
+                let message = "the partition is not part of the producer's transaction".to_owned();
+                return Err(Refused::because(code, message));
+            }
+            if verification.holds() {
+                return Ok(());
             }
         }
     }

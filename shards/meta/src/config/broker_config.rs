@@ -64,8 +64,25 @@ pub struct BrokerConfig {
     /// Over all shards.
     pub log_cleaner_io_max_bytes_per_second: f64,
     pub groups: GroupsConfig,
+    pub transactions: TransactionsConfig,
     /// What a topic without overrides gets.
     pub topic_defaults: TopicConfig,
+}
+
+/// What transactions obey. Times are in ms.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TransactionsConfig {
+    pub timeout_max_ms: i32,
+    pub id_expiration_ms: i64,
+    pub expiry_check_interval_ms: i64,
+    /// Read at a time while a coordinator is loaded.
+    pub load_buffer_bytes: u32,
+    /// Whether a leader asks the coordinator before a transaction writes to a partition.
+    pub verify_partitions: bool,
+    /// How long a leader waits before it asks again about a transaction that is just ending, and for how
+    /// long it asks.
+    pub retry_backoff_ms: u32,
+    pub retry_backoff_max_ms: u32,
 }
 
 /// What consumer groups obey. Times are in ms.
@@ -140,6 +157,7 @@ impl BrokerConfig {
             log_cleaner_load_factor: r.real("log.cleaner.io.buffer.load.factor")?,
             log_cleaner_io_max_bytes_per_second: r.real("log.cleaner.io.max.bytes.per.second")?,
             groups: r.groups()?,
+            transactions: r.transactions()?,
             topic_defaults: TopicConfig::defaults(layers),
         })
     }
@@ -184,6 +202,19 @@ impl<'a> Reader<'a> {
                 .text("group.consumer.migration.policy")
                 .unwrap_or_default()
                 .into_owned(),
+        })
+    }
+
+    fn transactions(&self) -> Result<TransactionsConfig, ConfigError> {
+        Ok(TransactionsConfig {
+            timeout_max_ms: self.number("transaction.max.timeout.ms")?,
+            id_expiration_ms: self.number("transactional.id.expiration.ms")?,
+            expiry_check_interval_ms: self
+                .number("transaction.remove.expired.transaction.cleanup.interval.ms")?,
+            load_buffer_bytes: self.number("transaction.state.log.load.buffer.size")?,
+            verify_partitions: self.switch("transaction.partition.verification.enable")?,
+            retry_backoff_ms: self.number("add.partitions.to.txn.retry.backoff.ms")?,
+            retry_backoff_max_ms: self.number("add.partitions.to.txn.retry.backoff.max.ms")?,
         })
     }
 

@@ -15,7 +15,7 @@ mod static_config;
 mod topic_config;
 mod value;
 
-pub use broker_config::{BrokerConfig, GroupsConfig, Listener};
+pub use broker_config::{BrokerConfig, GroupsConfig, Listener, TransactionsConfig};
 pub use docs::configuration_page;
 pub use error::ConfigError;
 pub use key::{Check, Effect, Key, Kind, Scope, Section, UpdateMode};

@@ -26,6 +26,10 @@ pub const METADATA_VERSION: (&str, i16) = ("metadata.version", 33);
 /// protocol.
 pub const GROUP_VERSION: (&str, i16) = ("group.version", 1);
 
+/// Level of the feature `transaction.version` that this software brings: with 2 a producer gets a new
+/// epoch with every transaction (KIP-890).
+pub const TRANSACTION_VERSION: (&str, i16) = ("transaction.version", 2);
+
 /// How the broker's previous run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {

@@ -2,7 +2,7 @@
 
 use wire::ErrorCode;
 
-use super::cluster::{GROUP_VERSION, METADATA_VERSION};
+use super::cluster::{GROUP_VERSION, METADATA_VERSION, TRANSACTION_VERSION};
 use super::{Controller, Decision, Failure, Outcome};
 
 /// One feature's new level, as a client asks for it.
@@ -50,6 +50,7 @@ impl Controller<'_> {
         }
         let (least, most) = match feature {
             _ if feature == GROUP_VERSION.0 => (0, GROUP_VERSION.1),
+            _ if feature == TRANSACTION_VERSION.0 => (0, TRANSACTION_VERSION.1),
             // Records are written as of this level, whatever is finalised.
             _ if feature == METADATA_VERSION.0 => (METADATA_VERSION.1, METADATA_VERSION.1),
             _ => return refuse("The controller does not support this feature.".into()),

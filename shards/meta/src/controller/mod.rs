@@ -19,7 +19,9 @@ mod topics;
 
 use wire::ErrorCode;
 
-pub use cluster::{GROUP_VERSION, METADATA_VERSION, Registration, Restart, new_cluster_id};
+pub use cluster::{
+    GROUP_VERSION, METADATA_VERSION, Registration, Restart, TRANSACTION_VERSION, new_cluster_id,
+};
 pub use configs::{AlterConfigs, ConfigOp, IncrementalAlter, OpKind};
 pub use features::FeatureUpdate;
 pub use names::{

@@ -1,0 +1,42 @@
+//! ListTransactions (66) and DescribeTransactions (65): what the coordinators of this shard node know;
+//! clients ask every node.
+
+use coord::txn::{TxnReply, TxnRequest, join_lists};
+use wire::messages::{
+    DescribeTransactionsRequest, DescribeTransactionsResponse, ListTransactionsRequest,
+};
+
+use super::{DESCRIBED_ITEMS_MAX, Request, check_items, other_transaction_kind};
+use crate::reply::Handled;
+use crate::transactions;
+
+pub(crate) async fn handle(request: Request) -> Handled {
+    let body: ListTransactionsRequest<'_> = request.body()?;
+    check_items(body.state_filters.len() + body.producer_id_filters.len(), DESCRIBED_ITEMS_MAX)?;
+    let asked = TxnRequest::List(&body);
+    let mut lists = Vec::new();
+    for reply in transactions::ask_all(&request.shard, request.version, asked).await {
+        match reply {
+            TxnReply::List(list) => lists.push(list),
+            other => return other_transaction_kind(&other),
+        }
+    }
+    request.reply(&join_lists(lists))
+}
+
+pub(crate) async fn handle_describe(request: Request) -> Handled {
+    let body: DescribeTransactionsRequest<'_> = request.body()?;
+    check_items(body.transactional_ids.len(), DESCRIBED_ITEMS_MAX)?;
+    let mut states = Vec::with_capacity(body.transactional_ids.len());
+    for id in body.transactional_ids.iter() {
+        let asked = TxnRequest::Describe(&id);
+        match transactions::ask(&request.shard, request.version, asked).await {
+            TxnReply::Describe(state) => states.push(state),
+            other => return other_transaction_kind(&other),
+        }
+    }
+    request.reply(&DescribeTransactionsResponse {
+        transaction_states: states.into(),
+        ..Default::default()
+    })
+}
