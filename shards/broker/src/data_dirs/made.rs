@@ -228,7 +228,7 @@ impl Additions {
         for key in &keys {
             made_line(*key, &mut text);
         }
-        let added = self.append(data_dir, text, Durability::Written).await;
+        let added = self.append(data_dir, text).await;
         self.waiting.borrow_mut().drain(..keys.len());
         self.written.set(upto);
         match added {
@@ -245,7 +245,7 @@ impl Additions {
         }
     }
 
-    async fn append(&self, dir: &Path, text: String, durability: Durability) -> io::Result<()> {
+    async fn append(&self, dir: &Path, text: String) -> io::Result<()> {
         let open = self.file.borrow().clone();
         let (mut open, text) = match open {
             Some(open) => (open, text),
@@ -260,7 +260,7 @@ impl Additions {
         };
         let bytes = Bytes::from(text);
         let (at, len) = (open.end, bytes.len() as u64);
-        open.file.write_at(smallvec![WriteBuf::Bytes(bytes)], at, durability).await?;
+        open.file.write_at(smallvec![WriteBuf::Bytes(bytes)], at, Durability::Written).await?;
         open.end += len;
         self.file.replace(Some(open));
         Ok(())
@@ -291,7 +291,13 @@ impl Additions {
         }
         let mut text = String::new();
         lasting_line(upto, &mut text);
-        self.append(data_dir, text, Durability::Synced).await
+        self.append(data_dir, text).await?;
+        // All of the file: the lines that it speaks of were not synced when they were written.
+        let file = self.file.borrow().as_ref().map(|open| open.file.clone());
+        match file {
+            Some(file) => file.sync_data().await,
+            None => Ok(()),
+        }
     }
 }
 
