@@ -278,6 +278,50 @@ fn retention_and_deleted_records_leave_nothing_to_miss() {
     assert_eq!(damage_of(&path), []);
 }
 
+/// The checkpoint as earlier releases wrote it: without the list, and without batches of producers.
+fn of_version_1(mut checkpoint: Vec<u8>) -> Vec<u8> {
+    let known = describe_checkpoint(&checkpoint).unwrap();
+    let more = 4 + 24 * known.listed_segments + 4 + known.earlier_batches_bytes;
+    checkpoint.truncate(checkpoint.len() - more);
+    checkpoint[4..6].copy_from_slice(&1u16.to_be_bytes());
+    let crc = crc32c::crc32c(&checkpoint[10..]);
+    checkpoint[6..10].copy_from_slice(&crc.to_be_bytes());
+    checkpoint
+}
+
+/// A log that an earlier release closed is vouched for once it was opened and closed, or idle.
+#[test]
+fn a_checkpoint_of_an_earlier_release_is_read_and_replaced_by_one_that_lists() {
+    for close in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("orders-0");
+        write(&path, true);
+        let file = path.join(CHECKPOINT);
+        let new = std::fs::read(&file).unwrap();
+        std::fs::write(&file, of_version_1(new.clone())).unwrap();
+        let opened = path.clone();
+        on_uring(move || async move {
+            let hint = OpenHint { clean: true, ..OpenHint::default() };
+            let memory = shared(1 << 20);
+            let (log, recovered) =
+                Log::open(&memory, opened, config(), hint, NOW_MS).await.unwrap();
+            assert_eq!((recovered.bytes_scanned, log.recovery_point()), (0, BATCHES as i64));
+            match close {
+                true => drop(log.close().await.unwrap()),
+                false => log.flush().await.unwrap(),
+            }
+        });
+        // The largest times come from index files, and are not vouched for.
+        let known = |bytes: &[u8]| {
+            let known = describe_checkpoint(bytes).unwrap();
+            (known.listed_segments, known.listed_bytes, known.recovery_point)
+        };
+        assert_eq!(known(&std::fs::read(&file).unwrap()), known(&new), "closed {close}");
+        Loss::Removed.befall(&segments(&path)[1], 0);
+        assert!(end_of(&path, OpenHint::default()).is_err());
+    }
+}
+
 /// Compaction replaces listed segments: the list gets smaller before, and whole again with the next
 /// flush.
 #[test]

@@ -36,7 +36,7 @@ use crate::config::{LogConfig, OpenHint, Recovered};
 use crate::core::{Core, State};
 use crate::epochs::LeaderEpochs;
 use crate::error::{LogError, StorageError};
-use crate::listed::{self, Listed};
+use crate::listed::{self, Listed, SEGMENTS_MAX};
 use crate::names::{self, FileKind, file_path};
 use crate::producer_state::ProducerStates;
 use crate::segment::Segment;
@@ -171,6 +171,11 @@ impl Opening {
         // Without a checkpoint that fits, the next opening would have to look as closely again.
         let unknown = !untouched && end > log_start;
         state.changed_since_flush = state.recovery_point < end || unknown;
+        if untouched && self.is_partly_listed(&state) {
+            // The next flush lists what is there.
+            state.changed_since_flush = true;
+            state.checkpointed = -1;
+        }
         state.epochs_changed = !synced;
         state.flushed_snapshot = self.remove_stray_snapshots(&inventory, &state).await?;
         Ok(state)
@@ -211,6 +216,16 @@ impl Opening {
         let listed = listed::find(&self.listed, found.base);
         segment.newest = listed.filter(|s| s.bytes == found.size).and_then(|s| s.newest);
         segment
+    }
+
+    /// Whether there is a segment that the checkpoint does not vouch for: an earlier release wrote it, or
+    /// compaction has replaced the segment since.
+    fn is_partly_listed(&self, state: &State) -> bool {
+        let newest = state.segments.iter().rev().take(SEGMENTS_MAX);
+        newest.into_iter().any(|s| {
+            let listed = listed::find(&self.listed, s.base);
+            s.size > 0 && listed.is_none_or(|listed| listed.bytes == 0)
+        })
     }
 
     /// Whether the checkpoint vouches for more of a segment than this.
