@@ -744,6 +744,135 @@ fn a_checkpoint_that_the_log_fell_short_of_is_not_trusted_later() {
     );
 }
 
+/// Retention on a disk without one free byte, where the start of the log cannot be written down: what
+/// its checkpoint vouched for goes, and a crash at any step of that leaves nothing to miss.
+#[test]
+fn what_goes_from_a_full_disk_is_not_missed_after_a_crash_at_any_step() {
+    let config = || LogConfig {
+        segment_bytes: 3_000,
+        retention_bytes: 9_000,
+        file_delete_delay_ms: 0,
+        ..LogConfig::default()
+    };
+    for kind in [Crash::Process, Crash::Power] {
+        let (mut forgotten, mut deleted) = (0, 0);
+        for step in 0.. {
+            let mut world = World::new(step);
+            world.faults().disk.unordered_names = step % 2 == 1;
+            let made = world.run(move || async move {
+                let log = open_as(LogConfig { retention_bytes: -1, ..config() }).await;
+                for n in 0..60 {
+                    append(&log, &batch(&[value(n, 300)], NOW_MS)).await;
+                }
+                log.close().await.unwrap();
+                // The mark of a clean shutdown is written behind this.
+                fs::sync_disk(Path::new("/data")).await.unwrap();
+            });
+            assert!(matches!(made, Outcome::Finished(())), "{made:?}");
+            let used: u64 = world.disk().files().into_iter().map(|(_, size)| size).sum();
+            world.faults().disk.capacity = Some(used);
+            world.crash_after(step, kind);
+            let ran = world.run(move || async move {
+                let log = open_as(config()).await;
+                let outcome = log.enforce_retention(NOW_MS).await.unwrap();
+                assert!(outcome.segments_deleted > 3, "{outcome:?}");
+                // They go while nobody waits for it.
+                reactor::sleep(Duration::from_secs(1)).await;
+                outcome.log_start_offset
+            });
+            world.crash_after(u64::MAX / 2, kind);
+            world.faults().disk.capacity = None;
+            let names: Vec<PathBuf> =
+                world.disk().files().into_iter().map(|(path, _)| path).collect();
+            let is_there = |name: &str| names.contains(&Path::new(DIR).join(name));
+            forgotten += u64::from(!is_there("corelane.checkpoint"));
+            deleted += u64::from(!is_there("00000000000000000000.log"));
+            let there = world.run(move || async move {
+                let log = open_as(config()).await;
+                let read = read_all(&log, 5_000).await;
+                let offsets: Vec<i64> = read.into_iter().map(|(offset, _)| offset).collect();
+                (offsets, log.log_start_offset())
+            });
+            let Outcome::Finished((offsets, start)) = there else { panic!("{step}: {there:?}") };
+            assert_eq!(offsets, (start..60).collect::<Vec<_>>(), "{kind:?} at step {step}");
+            if let Outcome::Finished(told) = ran {
+                assert!(start >= told && told > 0, "{start} of {told}");
+                assert!(step > 20, "only {step} steps");
+                break;
+            }
+        }
+        assert!(forgotten > 5 && deleted > 5, "{forgotten} forgotten, {deleted} deleted");
+    }
+}
+
+/// Damage below the recovery point that a recovery happens to meet: the log ends there, a segment behind it
+/// is set aside, and a crash at any step leaves a log that opens.
+#[test]
+fn damage_that_recovery_cuts_is_not_missed_after_a_crash_at_any_step() {
+    let config =
+        || LogConfig { segment_bytes: 8_000, index_interval_bytes: 300, ..LogConfig::default() };
+    for kind in [Crash::Process, Crash::Power] {
+        for step in 0.. {
+            let mut world = World::new(step);
+            world.faults().disk.unordered_names = step % 2 == 1;
+            let made = world.run(move || async move {
+                let log = open_as(config()).await;
+                for n in 0..40 {
+                    append(&log, &batch(&[value(n, 300)], NOW_MS)).await;
+                }
+                log.close().await.unwrap();
+                // As if the walk had to begin in the first segment, and something had been there.
+                for entry in fs::read_dir(Path::new(DIR)).await.unwrap() {
+                    if entry.name.ends_with(".snapshot") {
+                        fs::remove_file(&Path::new(DIR).join(entry.name)).await.unwrap();
+                    }
+                }
+                let path = Path::new(DIR).join("corelane.checkpoint");
+                let checkpoint = without_producers(fs::read(&path).await.unwrap());
+                fs::write_atomic(&path, checkpoint).await.unwrap();
+                let path = Path::new(DIR).join("00000000000000000000.log");
+                let mut bytes = fs::read(&path).await.unwrap();
+                bytes[2_000] ^= 1;
+                fs::write_atomic(&path, bytes).await.unwrap();
+                fs::sync_disk(Path::new("/data")).await.unwrap();
+            });
+            assert!(matches!(made, Outcome::Finished(())), "{made:?}");
+            world.crash_after(step, kind);
+            let ran = world.run(move || async move { open_as(config()).await.log_end_offset() });
+            world.crash_after(u64::MAX / 2, kind);
+            for time in 0..2 {
+                let there = world.run(move || async move {
+                    let log = open_as(config()).await;
+                    read_all(&log, 5_000).await.len()
+                });
+                let Outcome::Finished(count) = there else { panic!("{step}: {there:?}") };
+                assert_eq!(count, 5, "{kind:?} at step {step}, opening {time}");
+            }
+            let files = world.disk().files();
+            let aside = files.iter().filter(|(path, _)| path.to_str().unwrap().contains(".aside-"));
+            assert!(aside.count() > 0, "{kind:?} at step {step}: what was safe is gone");
+            if let Outcome::Finished(end) = ran {
+                assert_eq!(end, 5);
+                assert!(step > 10, "only {step} steps");
+                break;
+            }
+        }
+    }
+}
+
+/// A checkpoint that leaves its producers, of whom there are none, to the `.snapshot` file.
+fn without_producers(mut checkpoint: Vec<u8>) -> Vec<u8> {
+    let known = log::inspect::describe_checkpoint(&checkpoint).unwrap();
+    let behind = 4 + 24 * known.listed_segments + 4 + known.earlier_batches_bytes;
+    let empty = [1, 0, 0, 0, 10, 0, 1];
+    let at = checkpoint.len() - behind - (5 + 10);
+    assert_eq!(checkpoint[at..at + 7], empty);
+    checkpoint.splice(at..at + 15, [0]);
+    let crc = crc32c::crc32c(&checkpoint[10..]);
+    checkpoint[6..10].copy_from_slice(&crc.to_be_bytes());
+    checkpoint
+}
+
 /// A checkpoint without its list of one segment and its producers' batches, of which there are none.
 fn of_version_1(mut checkpoint: Vec<u8>) -> Vec<u8> {
     let listed = checkpoint.split_off(checkpoint.len() - (4 + 24 + 4));

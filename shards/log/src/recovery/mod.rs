@@ -65,7 +65,6 @@ pub(crate) async fn open(
         report: Recovered::default(),
         cleaner_point: None,
         listed: Vec::new(),
-        checkpoint_gone: false,
         earlier: Vec::new(),
     };
     let state = opening.run(hint).await?;
@@ -88,7 +87,6 @@ struct Opening {
     cleaner_point: Option<i64>,
     /// What the checkpoint vouches for, as long as it is there.
     listed: Vec<Listed>,
-    checkpoint_gone: bool,
     /// Batches of producers that no snapshot has.
     earlier: Vec<u8>,
 }

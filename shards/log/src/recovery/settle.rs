@@ -8,6 +8,7 @@ use super::Opening;
 use super::inventory::{Inventory, OnDisk};
 use super::walk::Ending;
 use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoints::read_if_there;
 use crate::core::State;
 use crate::error::LogError;
 use crate::files::remove_if_there;
@@ -31,7 +32,7 @@ impl Opening {
         let Some(segment) = segments.back_mut() else { return Ok(()) };
         let Some(file) = segment.file.clone() else { return Ok(()) };
         if self.is_listed_beyond(segment.base, segment.size) {
-            self.forget_checkpoint().await?;
+            self.forget_list().await?;
         }
         if segment.size < on_disk.size {
             let mut rest = Scanner::new(file.clone(), segment.size, on_disk.size);
@@ -86,7 +87,7 @@ impl Opening {
                 "removed segments behind the end of the log");
         }
         if later.iter().any(|s| self.is_listed_beyond(s.base, 0)) {
-            self.forget_checkpoint().await?;
+            self.forget_list().await?;
         }
         for segment in later {
             self.report.segments_removed += 1;
@@ -112,36 +113,47 @@ impl Opening {
         Ok(())
     }
 
-    /// Before something goes that the checkpoint vouches for: the next opening would miss it.
-    async fn forget_checkpoint(&mut self) -> Result<(), LogError> {
+    /// Before something goes that the checkpoint vouches for: the next opening would miss it. How far
+    /// everything was safe is kept, as long as there is more to be done.
+    async fn forget_list(&mut self) -> Result<(), LogError> {
+        let path = self.dir.join(checkpoint::FILE);
+        let shortened = async {
+            let known = read_if_there(&path).await?.and_then(|b| Checkpoint::decode(&b).ok());
+            let Some(mut known) = known else { return Ok(()) };
+            known.segments.clear();
+            fs::write_atomic(&path, known.encode()).await
+        };
+        if let Err(error) = shortened.await {
+            tracing::debug!(log = %self.name, "checkpoint removed, not written: {error}");
+            self.remove_checkpoint().await?;
+        }
+        self.listed.clear();
+        Ok(())
+    }
+
+    async fn remove_checkpoint(&self) -> Result<(), LogError> {
         let removed = async {
             remove_if_there(&self.dir.join(checkpoint::FILE)).await?;
             fs::sync_dir(&self.dir).await
         };
-        removed.await.map_err(|error| self.fail("removing a checkpoint", error))?;
-        self.listed.clear();
-        self.checkpoint_gone = true;
-        Ok(())
+        removed.await.map_err(|error| self.fail("removing a checkpoint", error))
     }
 
     /// Removes a checkpoint that claims more than the log still holds: once the log has grown past
     /// its position again, the next opening would begin to read in the middle of another batch.
     pub(super) async fn drop_unreached(
-        &mut self,
+        &self,
         checkpoint: Option<Checkpoint>,
         state: &State,
     ) -> Result<Option<Checkpoint>, LogError> {
         let Some(known) = checkpoint else { return Ok(None) };
         let is_short = |s: &Segment| s.size < known.end.position;
-        if self.checkpoint_gone {
-            return Ok(None);
-        }
         if known.recovery_point <= state.log_end()
             && !state.segment(known.end.base).is_some_and(is_short)
         {
             return Ok(Some(known));
         }
-        self.forget_checkpoint().await?;
+        self.remove_checkpoint().await?;
         Ok(None)
     }
 

@@ -69,10 +69,13 @@ impl Opening {
                 .await
                 .map_err(|error| self.fail("reading a transaction index", error))?;
             segments.push_back(read);
-            self.settle(&mut segments, *segment, ending, next.is_some() && complete).await?;
             if !complete {
+                // Before the cut: after a crash between the two the damage is met again.
                 let later = on_disk.get(i + 1..).unwrap_or_default();
                 self.remove_later(later, safe_end, &segments).await?;
+            }
+            self.settle(&mut segments, *segment, ending, next.is_some() && complete).await?;
+            if !complete {
                 break;
             }
         }
