@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
+#[path = "support/groups.rs"]
+mod wire_groups;
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,6 +31,7 @@ const SETTINGS: [&str; 3] = [
 ];
 const STORAGE_ERROR: i16 = 56;
 const UNKNOWN_TOPIC: i16 = 3;
+const NOT_AVAILABLE: i16 = 15;
 const RECORD_BYTES: usize = 100 << 10;
 /// Records of the topic that takes the space: eight segments and more.
 const RECORDS: i64 = 90;
@@ -205,4 +208,36 @@ fn a_producer_that_is_faster_than_the_looks_is_refused_before_a_write_fails() {
         let outcome = World::new(seed).run(is_refused_in_time);
         assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
     }
+}
+
+/// Groups go on reading: what they committed, and that they are members.
+async fn groups_are_there_without_space() {
+    let mut client = fill().await;
+    while client.coordinator("g").await.unwrap().0 != 0 {
+        reactor::sleep(Duration::from_millis(10)).await;
+    }
+    client.groups_loaded().await.unwrap();
+    assert_eq!(client.commit("g", ("", -1), ("kept", 0), 7).await.unwrap(), 0);
+    take_every_byte().await;
+    // Until the next look at the disk a commit is taken: nothing of it needs to be written yet.
+    let begin = reactor::now();
+    while client.commit("g", ("", -1), ("kept", 0), 8).await.unwrap() != NOT_AVAILABLE {
+        assert!(reactor::now() - begin < LONG, "a full disk takes commits");
+        reactor::sleep(Duration::from_millis(200)).await;
+    }
+    let (error, offsets) = client.committed("g").await.unwrap();
+    assert_eq!((error, offsets.len()), (0, 1));
+    with_faults(|faults| faults.disk.capacity = Some(CAPACITY));
+    let begin = reactor::now();
+    while client.commit("g", ("", -1), ("kept", 0), 9).await.unwrap() != 0 {
+        assert!(reactor::now() - begin < LONG, "commits stay refused");
+        reactor::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(client.committed("g").await.unwrap().1, [("kept".to_owned(), 0, 9)]);
+}
+
+#[test]
+fn groups_read_without_one_free_byte_and_commit_again_by_themselves() {
+    let outcome = World::new(1).run(groups_are_there_without_space);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }

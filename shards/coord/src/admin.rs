@@ -97,7 +97,7 @@ impl Coordinator {
             Some(group) => {
                 for (topic, parts) in self.offsets.group(id).into_iter().flat_map(|it| it.topics())
                 {
-                    let dead = parts.iter().map(|(partition, _)| tombstone(id, topic, *partition));
+                    let dead = parts.iter().map(|(partition, _)| tombstone(id, topic, partition));
                     out.records.extend(dead);
                 }
                 for (topic, partition) in self.offsets.pending_of(id) {

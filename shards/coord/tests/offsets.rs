@@ -54,6 +54,19 @@ fn commits_are_there_after_a_restart() {
     }
 }
 
+/// Nobody could read what is committed for it, and nothing would bound it.
+#[test]
+fn a_partition_that_does_not_exist_is_not_committed() {
+    let mut rig = Rig::new(Config::default());
+    let count = rig.topics.topics["t"].partitions;
+    for partition in [-1, count, i32::MAX] {
+        let commit = Commit { partition, ..COMMIT };
+        assert_eq!(rig.commit(&commit), ErrorCode::UnknownTopicOrPartition, "{partition}");
+    }
+    assert_eq!(rig.commit(&Commit { partition: count - 1, ..COMMIT }), ErrorCode::None);
+    assert_eq!(rig.coordinator.offset_count(), 1);
+}
+
 #[test]
 fn all_offsets_of_a_group_are_fetched_by_name_or_by_id() {
     let mut rig = Rig::new(Config::default());

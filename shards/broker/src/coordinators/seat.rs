@@ -34,6 +34,8 @@ use crate::shard::Shard;
 const HELD_MAX: usize = 256;
 /// A coordinator that was dropped although its log is whole is loaded again after this time.
 const RELOAD_AFTER: Duration = Duration::from_secs(1);
+/// A coordinator without space looks for some again after this time.
+const LOOK_AGAIN_MS: i64 = 500;
 /// What a batch of a transaction has in place of a sequence number.
 const NO_SEQUENCE: i32 = -1;
 
@@ -145,6 +147,12 @@ impl<M: Machine> Seat<M> {
     pub fn is_of(&self, partition: &Rc<Partition>) -> bool {
         let is_gone = matches!(*self.phase.borrow(), Phase::Gone(_));
         Rc::ptr_eq(&self.partition, partition) && !is_gone
+    }
+
+    /// Whether there is no space for what the coordinator decides: who asks it for a decision would lose it
+    /// to everybody.
+    pub fn is_out_of_space(&self, shard: &Shard) -> bool {
+        shard.dirs.is_exhausted(self.partition.dir_number)
     }
 
     /// Hands a request to the coordinator: `decide` asks it, under the token that its answer will have.
@@ -393,12 +401,17 @@ impl<M: Machine> Seat<M> {
         self.append_held(active, now_ms)?;
         self.send_acknowledged(active, errands);
         let is_due = |due_ms: &i64| *due_ms <= now_ms;
-        if active.held == 0 && active.machine.next_deadline().as_ref().is_some_and(is_due) {
+        let has_space = !self.is_out_of_space(shard);
+        let due = active.machine.next_deadline();
+        if has_space && active.held == 0 && due.as_ref().is_some_and(is_due) {
             let decided = active.machine.on_time(shard, now_ms);
             self.take_in(shard, active, decided, now_ms)?;
             return Ok(Todo::More);
         }
-        let deadline_ms = active.machine.next_deadline().filter(|_| active.held == 0);
+        // Without space what falls due waits.
+        let later =
+            |due_ms: i64| if has_space { due_ms } else { due_ms.max(now_ms + LOOK_AGAIN_MS) };
+        let deadline_ms = due.filter(|_| active.held == 0).map(later);
         active.armed = deadline_ms;
         let appended = active.queue.front().filter(|step| step.batch.is_none());
         Ok(Todo::Wait {

@@ -190,6 +190,11 @@ impl DataDirs {
         self.dirs.get(number).is_some_and(|dir| dir.level.get() == space::Level::Full)
     }
 
+    /// There is nothing left, not even for the broker's own needs.
+    pub fn is_exhausted(&self, number: usize) -> bool {
+        self.space(number).is_some_and(|space| space::Marks::of(space.total).is_exhausted(space))
+    }
+
     pub fn level(&self, number: usize) -> space::Level {
         self.dirs.get(number).map(|dir| dir.level.get()).unwrap_or_default()
     }

@@ -55,6 +55,9 @@ pub(crate) async fn begin(from: &api::Request, request: Request<'_, '_>) -> Begu
             Ok(seat) => seat,
             Err(code) => return refused(code),
         };
+        if may_write(&request) && seat.is_out_of_space(&from.shard) {
+            return refused(ErrorCode::CoordinatorNotAvailable);
+        }
         match hand_in(&seat, from, &request) {
             HandedIn::Now(answer) => return answer.map_or_else(refused, Begun::Answered),
             HandedIn::Later(receiver) => return Begun::Waits(Waiting(receiver)),
@@ -140,6 +143,18 @@ fn needs_a_name(request: &Request<'_, '_>) -> Option<ErrorCode> {
         | Request::ListGroups(_)
         | Request::DeleteGroup(_) => None,
     }
+}
+
+/// Whether the answer may take a record: on a disk without space it is refused, so that all others go on.
+fn may_write(request: &Request<'_, '_>) -> bool {
+    !matches!(
+        request,
+        Request::Heartbeat(_)
+            | Request::OffsetFetch { .. }
+            | Request::DescribeGroup(_)
+            | Request::ConsumerGroupDescribe(_)
+            | Request::ListGroups(_)
+    )
 }
 
 /// The peer's address as Java writes it, which is how tools show it.

@@ -108,6 +108,9 @@ pub(crate) async fn ask(shard: &Rc<Shard>, version: i16, request: TxnRequest<'_,
             Ok(seat) => seat,
             Err(code) => return request.refused(code),
         };
+        if !matches!(request, TxnRequest::Describe(_)) && seat.is_out_of_space(shard) {
+            return request.refused(ErrorCode::CoordinatorNotAvailable);
+        }
         match hand_in(shard, &seat, version, request) {
             HandedIn::Now(answer) => return answer.unwrap_or_else(|code| request.refused(code)),
             HandedIn::Later(receiver) => {

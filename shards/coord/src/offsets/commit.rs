@@ -73,7 +73,10 @@ impl Coordinator {
             // Unknown topics are told first: the group is not asked about them.
             let by_id = topic.name.is_empty() && !topic.topic_id.is_zero();
             let unknown = name.is_none().then(|| unknown_topic(by_id));
+            let count = partition_count(ctx, name.as_deref().unwrap_or_default());
             let partitions = topic.partitions.iter().map(|part| {
+                let is_there = (0..count).contains(&part.partition_index);
+                let unknown = unknown.or((!is_there).then_some(ErrorCode::UnknownTopicOrPartition));
                 let offered = Offered {
                     topic: name.as_deref().unwrap_or_default(),
                     topic_id,
@@ -130,7 +133,10 @@ impl Coordinator {
             // Unknown topics are told first: the group is not asked about them.
             let by_id = topic.name.is_empty() && !topic.topic_id.is_zero();
             let unknown = name.is_none().then(|| unknown_topic(by_id));
+            let count = partition_count(ctx, name.as_deref().unwrap_or_default());
             let partitions = topic.partitions.iter().map(|part| {
+                let is_there = (0..count).contains(&part.partition_index);
+                let unknown = unknown.or((!is_there).then_some(ErrorCode::UnknownTopicOrPartition));
                 let offered = Offered {
                     topic: name.as_deref().unwrap_or_default(),
                     topic_id,
@@ -234,6 +240,11 @@ fn unknown_topic(by_id: bool) -> ErrorCode {
         true => ErrorCode::UnknownTopicId,
         false => ErrorCode::UnknownTopicOrPartition,
     }
+}
+
+/// Number of partitions of a topic; none if it is not there.
+pub(super) fn partition_count(ctx: &Context<'_>, topic: &str) -> i32 {
+    ctx.topics.by_name(topic).map_or(0, |topic| topic.partitions)
 }
 
 /// Name and id of the topic a request names by either; no name if there is none.

@@ -59,7 +59,7 @@ impl Coordinator {
         if let Some(offsets) = self.offsets.group(id) {
             for (topic, parts) in offsets.topics() {
                 let subscribed = group.is_subscribed_to(topic);
-                for (partition, committed) in parts {
+                for (partition, committed) in parts.iter() {
                     let gone = !subscribed
                         && is_expired(
                             committed,
@@ -67,9 +67,9 @@ impl Coordinator {
                             now_ms,
                             self.config.offsets_retention_ms,
                         )
-                        && !self.offsets.is_pending(id, topic, *partition);
+                        && !self.offsets.is_pending(id, topic, partition);
                     if gone {
-                        out.records.push(tombstone(id, topic, *partition));
+                        out.records.push(tombstone(id, topic, partition));
                     }
                     all_gone &= gone;
                 }
@@ -86,9 +86,11 @@ impl Coordinator {
         let mut out = Decision::default();
         for (group, offsets) in &self.offsets.groups {
             for (topic, id) in topics {
-                for (partition, committed) in offsets.partitions(topic).into_iter().flatten() {
+                for (partition, committed) in
+                    offsets.partitions(topic).into_iter().flat_map(|it| it.iter())
+                {
                     if !committed.is_of_another(*id) {
-                        out.records.push(tombstone(group, topic, *partition));
+                        out.records.push(tombstone(group, topic, partition));
                     }
                 }
             }
@@ -96,9 +98,11 @@ impl Coordinator {
         for groups in self.offsets.pending.values() {
             for (group, offsets) in groups {
                 for (topic, _) in topics {
-                    for (partition, _) in offsets.partitions(topic).into_iter().flatten() {
-                        if self.offsets.get(group, topic, *partition).is_none() {
-                            out.records.push(tombstone(group, topic, *partition));
+                    for (partition, _) in
+                        offsets.partitions(topic).into_iter().flat_map(|it| it.iter())
+                    {
+                        if self.offsets.get(group, topic, partition).is_none() {
+                            out.records.push(tombstone(group, topic, partition));
                         }
                     }
                 }

@@ -7,8 +7,8 @@ use wire::messages::offset_fetch_request as asked;
 use wire::messages::offset_fetch_response as answer;
 use wire::{Array, Uuid};
 
-use super::commit::resolve;
-use super::{Committed, tombstone};
+use super::commit::{partition_count, resolve};
+use super::{ByPartition, Committed, tombstone};
 use crate::context::Context;
 use crate::coordinator::{Coordinator, Group};
 use crate::error::Refusal;
@@ -98,7 +98,7 @@ impl Coordinator {
     ) -> Array<'static, answer::OffsetFetchResponseTopics<'static>> {
         let Some(offsets) = self.offsets.group(group) else { return Array::default() };
         let by_id = ctx.version >= TOPIC_IDS_FROM;
-        let topic_answer = |(name, parts): (&crate::Name, &[(i32, Committed)])| {
+        let topic_answer = |(name, parts): (&crate::Name, &ByPartition)| {
             let id = ctx.topics.id_of(name);
             if by_id && id.is_none() {
                 return None;
@@ -106,10 +106,10 @@ impl Coordinator {
             let id = id.unwrap_or_default();
             let kept = parts.iter().filter(|(_, committed)| !committed.is_of_another(id));
             let partitions = kept.map(|(partition, committed)| {
-                if require_stable && self.offsets.is_pending(group, name, *partition) {
-                    nothing(*partition, ErrorCode::UnstableOffsetCommit)
+                if require_stable && self.offsets.is_pending(group, name, partition) {
+                    nothing(partition, ErrorCode::UnstableOffsetCommit)
                 } else {
-                    something(*partition, committed)
+                    something(partition, committed)
                 }
             });
             let partitions: Array<'static, _> = partitions.collect();
@@ -140,18 +140,19 @@ impl Coordinator {
             return out.reply(ctx.token, Reply::OffsetDelete(reply));
         }
         let topics = request.topics.iter().map(|topic| {
-            let exists = ctx.topics.id_of(&topic.name).is_some();
+            let count = partition_count(ctx, &topic.name);
             let subscribed =
                 self.groups.get(id).is_some_and(|group| group.is_subscribed_to(&topic.name));
             let partitions = topic.partitions.iter().map(|part| {
                 let partition = part.partition_index;
+                let known = self.offsets.get(id, &topic.name, partition).is_some()
+                    || self.offsets.is_pending(id, &topic.name, partition);
+                let exists = (0..count).contains(&partition) || (known && count > 0);
                 let code = match (exists, subscribed) {
                     (false, _) => ErrorCode::UnknownTopicOrPartition,
                     (true, true) => ErrorCode::GroupSubscribedToTopic,
                     (true, false) => ErrorCode::None,
                 };
-                let known = self.offsets.get(id, &topic.name, partition).is_some()
-                    || self.offsets.is_pending(id, &topic.name, partition);
                 if code == ErrorCode::None && known {
                     out.records.push(tombstone(id, &topic.name, partition));
                 }

@@ -4,6 +4,7 @@
 //! until its marker comes; a later plain commit of the same partition wins over them, which is what the
 //! sequence number is for: records in log order get ascending ones.
 
+mod by_partition;
 mod commit;
 mod expire;
 mod fetch;
@@ -12,6 +13,7 @@ use ahash::{AHashMap, AHashSet};
 use wire::Uuid;
 use wire::messages as m;
 
+pub(crate) use by_partition::ByPartition;
 pub(crate) use commit::Committer;
 pub(crate) use expire::Retention;
 
@@ -40,26 +42,24 @@ impl Committed {
     }
 }
 
-/// Offsets of one group; few topics and partitions as a rule, so sorted lists rather than maps.
+/// Offsets of one group; few topics as a rule, so a sorted list rather than a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupOffsets {
-    topics: Vec<(Name, Vec<(i32, Committed)>)>,
+    topics: Vec<(Name, ByPartition)>,
 }
 
 impl GroupOffsets {
     pub fn get(&self, topic: &str, partition: i32) -> Option<&Committed> {
-        let parts = self.partitions(topic)?;
-        let at = parts.binary_search_by_key(&partition, |(part, _)| *part).ok()?;
-        parts.get(at).map(|(_, committed)| committed)
+        self.partitions(topic)?.get(partition)
     }
 
-    pub fn topics(&self) -> impl Iterator<Item = (&Name, &[(i32, Committed)])> {
-        self.topics.iter().map(|(topic, parts)| (topic, parts.as_slice()))
+    pub fn topics(&self) -> impl Iterator<Item = (&Name, &ByPartition)> {
+        self.topics.iter().map(|(topic, parts)| (topic, parts))
     }
 
-    fn partitions(&self, topic: &str) -> Option<&[(i32, Committed)]> {
+    fn partitions(&self, topic: &str) -> Option<&ByPartition> {
         let at = self.find(topic).ok()?;
-        self.topics.get(at).map(|(_, parts)| parts.as_slice())
+        self.topics.get(at).map(|(_, parts)| parts)
     }
 
     fn find(&self, topic: &str) -> Result<usize, usize> {
@@ -70,21 +70,19 @@ impl GroupOffsets {
         let at = match self.find(topic) {
             Ok(at) => at,
             Err(at) => {
-                self.topics.insert(at, (topic.clone(), Vec::with_capacity(1)));
+                self.topics.insert(at, (topic.clone(), ByPartition::default()));
                 at
             }
         };
-        let Some((_, parts)) = self.topics.get_mut(at) else { return };
-        match parts.binary_search_by_key(&partition, |(part, _)| *part) {
-            Ok(found) => parts[found].1 = committed,
-            Err(found) => parts.insert(found, (partition, committed)),
+        if let Some((_, parts)) = self.topics.get_mut(at) {
+            parts.put(partition, committed);
         }
     }
 
     fn remove(&mut self, topic: &str, partition: i32) {
         let Ok(at) = self.find(topic) else { return };
         let Some((_, parts)) = self.topics.get_mut(at) else { return };
-        parts.retain(|(part, _)| *part != partition);
+        parts.remove(partition);
         if parts.is_empty() {
             self.topics.remove(at);
         }
@@ -131,7 +129,7 @@ impl Offsets {
         let producers = self.open.get(group).into_iter().flatten();
         let offsets = producers.filter_map(|producer| self.pending.get(producer)?.get(group));
         let parts = offsets.flat_map(|offsets| &offsets.topics).flat_map(|(topic, parts)| {
-            parts.iter().map(|(partition, _)| (topic.clone(), *partition))
+            parts.iter().map(|(partition, _)| (topic.clone(), partition))
         });
         parts.collect()
     }
