@@ -311,6 +311,25 @@ fn parked_joins_hold_no_memory_that_other_requests_wait_for() {
     });
 }
 
+/// It could not be kept, and refusing it late would cost all groups of the partition their coordinator.
+#[test]
+fn a_join_that_no_record_could_hold_is_refused_and_nobody_else_notices() {
+    run(10, || async {
+        let shards = broker(1).await;
+        let mut client = coordinator(&shards, GROUP).await;
+        assert_eq!(client.create_topic(TOPIC, 1, &[]).await.expect("create"), 0);
+        assert_eq!(client.commit("other", NOBODY, (TOPIC, 0), 3).await.expect("commit"), 0);
+        let mut member = coordinator(&shards, GROUP).await;
+        let id = member.new_member(GROUP).await.expect("join");
+        member.send_large_join(GROUP, &id, 2_000_000).await.expect("join");
+        let answer = member.receive().await.expect("an answer");
+        // Correlation id, tags, throttle time, then the error.
+        assert_eq!(i16::from_be_bytes([answer[9], answer[10]]), -1);
+        assert_eq!(client.committed("other").await.expect("fetch").0, 0);
+        assert_eq!(client.commit("other", NOBODY, (TOPIC, 0), 4).await.expect("commit"), 0);
+    });
+}
+
 #[test]
 fn the_offsets_of_a_deleted_topic_go_with_it() {
     run(6, || async {

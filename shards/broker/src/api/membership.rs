@@ -4,6 +4,8 @@
 //! theirs for minutes.
 
 use coord::{Reply as Answer, Request as Asked};
+use meta::controller::GROUP_OFFSETS_TOPIC;
+use wire::ErrorCode;
 use wire::messages::heartbeat_request::HeartbeatRequest;
 use wire::messages::join_group_request::JoinGroupRequest;
 use wire::messages::leave_group_request::LeaveGroupRequest;
@@ -13,11 +15,23 @@ use super::{DESCRIBED_ITEMS_MAX, REQUEST_ITEMS_MAX, Request, check_items, other_
 use crate::groups::{Begun, ask, begin};
 use crate::reply::Handled;
 
+/// A dash and a random id.
+const MEMBER_ID_SUFFIX: usize = 37;
+
 pub(crate) async fn handle_join(mut request: Request) -> Handled {
     let (begun, member_id) = {
         let body: JoinGroupRequest<'_> = request.body()?;
         check_items(body.protocols.len(), DESCRIBED_ITEMS_MAX)?;
-        let begun = begin(&request, Asked::JoinGroup(&body)).await;
+        let asked = Asked::JoinGroup(&body);
+        let metadata = body.protocols.iter().map(|protocol| protocol.metadata.len()).sum();
+        let instance = body.group_instance_id.as_deref().unwrap_or_default();
+        let fits = fits_in_a_record(&request, metadata)
+            && can_be_named_after(&request.client_id())
+            && can_be_named_after(instance);
+        let begun = match fits {
+            true => begin(&request, asked).await,
+            false => refused(asked, &request),
+        };
         (begun, body.member_id.into_owned())
     };
     let answer = match begun {
@@ -41,7 +55,12 @@ pub(crate) async fn handle_sync(mut request: Request) -> Handled {
     let begun = {
         let body: SyncGroupRequest<'_> = request.body()?;
         check_items(body.assignments.len(), REQUEST_ITEMS_MAX)?;
-        begin(&request, Asked::SyncGroup(&body)).await
+        let asked = Asked::SyncGroup(&body);
+        let assignments = body.assignments.iter().map(|member| member.assignment.len()).sum();
+        match fits_in_a_record(&request, assignments) {
+            true => begin(&request, asked).await,
+            false => refused(asked, &request),
+        }
     };
     let answer = match begun {
         Begun::Answered(answer) => answer,
@@ -56,6 +75,23 @@ pub(crate) async fn handle_sync(mut request: Request) -> Handled {
         Answer::SyncGroup(response) => request.reply(&response),
         other => other_kind(&other),
     }
+}
+
+/// Whether so much can be part of a group's record: one that is too large for the topic would cost all
+/// groups of its partition their coordinator.
+fn fits_in_a_record(request: &Request, bytes: usize) -> bool {
+    bytes <= request.shard.topic_config(GROUP_OFFSETS_TOPIC).max_message_bytes as usize
+}
+
+/// Member ids are made of the client's name and 37 characters more, and have to fit in answers of all
+/// versions.
+fn can_be_named_after(name: &str) -> bool {
+    name.len() + MEMBER_ID_SUFFIX <= i16::MAX as usize
+}
+
+/// As Kafka answers when a record is too large.
+fn refused(asked: Asked<'_, '_>, request: &Request) -> Begun {
+    Begun::Answered(asked.refused(ErrorCode::UnknownServerError, request.version))
 }
 
 pub(crate) async fn handle_heartbeat(request: Request) -> Handled {
