@@ -22,6 +22,7 @@ use coord::txn::{
     Marker, Origin, TransactionVersion, TxnDecision, TxnRecord, TxnReply, TxnRequest,
 };
 use coord::{Producer, Token};
+use txn_support::leaders::{Label, Leader};
 use txn_support::{NOBODY, Rig, TIMEOUT_MS, code, next_random};
 use wire::messages as m;
 use wire::messages::add_partitions_to_txn_request::{
@@ -36,15 +37,14 @@ const SEEDS: u64 = 40;
 /// Steps after which a client takes an answer for lost.
 const PATIENCE: usize = 60;
 
+type Value = m::TransactionLogValue<'static>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Clients {
     Old,
     New,
     Mixed,
 }
-
-/// One transaction of one instance.
-type Label = (usize, u64);
 
 #[derive(Clone, Debug)]
 enum Asked {
@@ -84,7 +84,7 @@ enum Message {
     Answer { asker: Asker, reply: TxnReply },
     Write(Write),
     Written { at: usize, turn: u64, code: ErrorCode },
-    Marker { marker: Marker, partition: i32, life: u64 },
+    Marker { marker: Marker, partition: i32 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,21 +114,6 @@ struct Client {
     stalled_until: usize,
 }
 
-#[derive(Clone, Debug, Default)]
-struct AtLeader {
-    epoch: i16,
-    coordinator_epoch: i32,
-    open: Vec<Label>,
-    /// Grows with every marker: what was asked of the coordinator before is out of date.
-    guard: u64,
-}
-
-#[derive(Default)]
-struct Leader {
-    producers: BTreeMap<i64, AtLeader>,
-    outcomes: BTreeMap<Label, BTreeSet<bool>>,
-}
-
 struct HeldBack {
     replies: Vec<(Token, TxnReply)>,
     markers: Vec<Marker>,
@@ -151,8 +136,6 @@ struct Model {
     held_back: Vec<HeldBack>,
     askers: BTreeMap<Token, Asker>,
     tokens: u64,
-    /// Counts coordinators: answers to a former one's markers go nowhere.
-    life: u64,
     messages: Vec<Message>,
     instances: Vec<Client>,
     leaders: Vec<Leader>,
@@ -164,6 +147,9 @@ struct Model {
     granted: BTreeMap<(i64, i16), u64>,
     /// Who has it.
     given: BTreeMap<(i64, i16), usize>,
+    /// The last that the log says about each id, and all producer ids in it.
+    last: BTreeMap<String, Value>,
+    seen: BTreeSet<i64>,
     trouble: bool,
 }
 
@@ -186,7 +172,7 @@ impl Model {
         let (key, value) = TxnRecord { key, value: Some(old), version: 0 }.to_bytes().unwrap();
         rig.coordinator.replay(&key, value.as_deref()).unwrap();
         rig.log.push((key, value));
-        Model {
+        let mut model = Model {
             rig,
             clients,
             seed,
@@ -195,7 +181,6 @@ impl Model {
             held_back: Vec::new(),
             askers: BTreeMap::new(),
             tokens: 0,
-            life: 0,
             messages: Vec::new(),
             instances: Vec::new(),
             leaders,
@@ -204,8 +189,13 @@ impl Model {
             reign_count: 0,
             granted: BTreeMap::new(),
             given: BTreeMap::new(),
+            last: BTreeMap::new(),
+            seen: BTreeSet::new(),
             trouble: true,
-        }
+        };
+        model.read_last();
+        model.seen.insert(7);
+        model
     }
 
     fn below(&mut self, n: u64) -> u64 {
@@ -283,7 +273,7 @@ impl Model {
     fn append(&mut self, decision: TxnDecision) {
         let (replies, markers) = (decision.replies.clone(), decision.markers.clone());
         for record in &decision.records {
-            self.check_epochs(record);
+            self.note(record);
         }
         self.rig.take_in(decision);
         self.rig.markers.clear();
@@ -300,8 +290,8 @@ impl Model {
             for marker in markers {
                 self.check_marker(&marker);
                 for (_, partition) in marker.partitions.iter() {
-                    let (marker, life) = (marker.clone(), self.life);
-                    self.messages.push(Message::Marker { marker, partition, life });
+                    let marker = marker.clone();
+                    self.messages.push(Message::Marker { marker, partition });
                 }
             }
         }
@@ -315,10 +305,10 @@ impl Model {
         self.durable = kept;
         self.held_back.clear();
         self.askers.clear();
-        self.life += 1;
         for reigns in self.reigns.values_mut() {
             reigns.retain(|(length, _)| *length <= kept);
         }
+        self.read_last();
         self.rig.coordinator_epoch += 1;
         self.rig.coordinator = self.rig.read_log();
         self.rig.coordinator.loaded(self.rig.now_ms);
@@ -337,7 +327,7 @@ impl Model {
         }
         let is_lost = self.trouble && self.below(20) == 0;
         match message {
-            Message::Marker { marker, partition, life } => self.mark(&marker, partition, life),
+            Message::Marker { marker, partition } => self.mark(&marker, partition),
             _ if is_lost => {}
             Message::Ask { asker, asked, version, reign } => {
                 self.ask(asker, &asked, version, reign);
@@ -388,12 +378,15 @@ impl Model {
 
     /// A client does what comes next.
     fn act(&mut self) {
-        if self.instances.is_empty() {
-            return;
+        let places = self.instances.iter().enumerate();
+        let places: Vec<usize> =
+            places.filter(|(_, it)| it.phase != Phase::Dead).map(|(at, _)| at).collect();
+        if places.is_empty() {
+            return self.spawn();
         }
-        let at = self.below(self.instances.len() as u64) as usize;
+        let at = places[self.below(places.len() as u64) as usize];
         let client = &mut self.instances[at];
-        if client.phase == Phase::Dead || client.stalled_until > self.step {
+        if client.stalled_until > self.step {
             return;
         }
         if let Some(since) = client.waits {
@@ -526,36 +519,21 @@ impl Model {
 
     /// A write reaches the leader of its partition.
     fn write(&mut self, write: &Write) {
-        let there = self.leaders[write.partition as usize].producers.entry(write.producer.id);
-        let there = there.or_default();
-        if write.producer.epoch < there.epoch {
-            return self.tell(write, ErrorCode::InvalidProducerEpoch);
-        }
-        if write.producer.epoch == there.epoch && !there.open.is_empty() {
-            there.open.push(write.label);
-            return self.tell(write, ErrorCode::None);
-        }
-        let asker = Asker::Leader { write: *write, guard: there.guard };
+        let leader = &mut self.leaders[write.partition as usize];
+        let guard = match leader.write(write.producer, write.label) {
+            Ok(code) => return self.tell(write, code),
+            Err(guard) => guard,
+        };
+        let asker = Asker::Leader { write: *write, guard };
         let id = self.instances[write.at].id;
         let asked = Asked::Add(addition(id, write.producer, &[write.partition], !write.new));
         self.messages.push(Message::Ask { asker, asked, version: 5, reign: write.reign });
     }
 
-    /// The leader knows whether the transaction is open; unless it has ended since.
+    /// The leader knows whether the transaction is open.
     fn verified(&mut self, write: &Write, guard: u64, reply: &TxnReply) {
-        let there = self.leaders[write.partition as usize].producers.entry(write.producer.id);
-        let there = there.or_default();
-        let code = match added(reply) {
-            ErrorCode::None if there.guard != guard => ErrorCode::ConcurrentTransactions,
-            ErrorCode::None if write.producer.epoch < there.epoch => {
-                ErrorCode::InvalidProducerEpoch
-            }
-            code => code,
-        };
-        if code == ErrorCode::None {
-            there.epoch = write.producer.epoch;
-            there.open.push(write.label);
-        }
+        let leader = &mut self.leaders[write.partition as usize];
+        let code = leader.verified(write.producer, write.label, guard, added(reply));
         self.tell(write, code);
     }
 
@@ -587,75 +565,54 @@ impl Model {
     }
 
     /// A marker reaches a leader, or does not, or its answer gets lost; until then it is out.
-    fn mark(&mut self, marker: &Marker, partition: i32, life: u64) {
+    fn mark(&mut self, marker: &Marker, partition: i32) {
         let roll = if self.trouble { self.below(10) } else { 9 };
         let code = match roll {
             0 | 1 => ErrorCode::NotLeaderOrFollower,
             2 => {
-                self.end_at_leader(marker, partition);
+                self.leaders[partition as usize].end(marker);
                 ErrorCode::RequestTimedOut
             }
             3 => {
                 let marker = marker.clone();
-                return self.messages.push(Message::Marker { marker, partition, life });
+                return self.messages.push(Message::Marker { marker, partition });
             }
-            _ => self.end_at_leader(marker, partition),
+            _ => self.leaders[partition as usize].end(marker),
         };
-        if life == self.life {
-            let decision = self.rig.with(|coordinator, ctx| {
-                let results = [("t", partition, code)];
-                coordinator.markers_written(&marker.transactional_id, marker.round, results, ctx)
-            });
-            self.append(decision);
-        }
-    }
-
-    fn end_at_leader(&mut self, marker: &Marker, partition: i32) -> ErrorCode {
-        let leader = &mut self.leaders[partition as usize];
-        let there = leader.producers.entry(marker.producer.id).or_default();
-        if marker.coordinator_epoch < there.coordinator_epoch {
-            return ErrorCode::TransactionCoordinatorFenced;
-        }
-        let same_as_open = marker.producer.epoch == there.epoch && !there.open.is_empty();
-        if marker.producer.epoch < there.epoch || marker.transaction_version == 2 && same_as_open {
-            return ErrorCode::InvalidProducerEpoch;
-        }
-        there.epoch = marker.producer.epoch;
-        there.coordinator_epoch = marker.coordinator_epoch;
-        there.guard += 1;
-        for label in there.open.drain(..) {
-            leader.outcomes.entry(label).or_default().insert(marker.commit);
-        }
-        ErrorCode::None
-    }
-
-    /// The last that the log says about an id.
-    fn last_record(&self, id: &str) -> Option<m::TransactionLogValue<'static>> {
-        self.rig.log.iter().rev().find_map(|(key, value)| {
-            let record = TxnRecord::read(key, value.as_deref()).unwrap().unwrap();
-            (*record.key.transactional_id == *id).then(|| record.value.unwrap().into_owned())
-        })
+        // It may be for a coordinator that is gone; then it must count for nothing.
+        let decision = self.rig.with(|coordinator, ctx| {
+            coordinator.markers_written(&marker.ending, [("t", partition, code)], ctx)
+        });
+        self.append(decision);
     }
 
     fn check_marker(&self, marker: &Marker) {
-        let decided = self.last_record(&marker.transactional_id).unwrap();
+        let decided = &self.last[&*marker.ending.transactional_id];
         let status = if marker.commit { 2 } else { 3 };
         assert_eq!(decided.transaction_status, status, "{marker:?}");
         let producer = Producer { id: decided.producer_id, epoch: decided.producer_epoch };
         assert_eq!(marker.producer, producer);
     }
 
-    fn check_epochs(&self, record: &TxnRecord<'_>) {
-        let (id, Some(next)) = (&*record.key.transactional_id, &record.value) else { return };
-        let last = self.last_record(id);
-        if let Some(last) = last.filter(|last| last.producer_id == next.producer_id) {
-            assert!(last.producer_epoch <= next.producer_epoch, "{id}: {last:?}, {next:?}");
-            return;
+    /// A record gets into the log.
+    fn note(&mut self, record: &TxnRecord<'_>) {
+        let id = record.key.transactional_id.to_string();
+        let next = record.value.clone().unwrap().into_owned();
+        match self.last.get(&id).filter(|last| last.producer_id == next.producer_id) {
+            Some(last) => {
+                assert!(last.producer_epoch <= next.producer_epoch, "{id}: {last:?}, {next:?}");
+            }
+            None => assert!(self.seen.insert(next.producer_id), "given again: {next:?}"),
         }
+        self.last.insert(id, next);
+    }
+
+    fn read_last(&mut self) {
+        self.last.clear();
         for (key, value) in &self.rig.log {
             let record = TxnRecord::read(key, value.as_deref()).unwrap().unwrap();
-            let had = record.value.unwrap().producer_id;
-            assert_ne!(had, next.producer_id, "given again: {next:?}");
+            let id = record.key.transactional_id.to_string();
+            self.last.insert(id, record.value.unwrap().into_owned());
         }
     }
 
@@ -696,10 +653,8 @@ impl Model {
             self.deliver();
             self.acknowledge();
         }
-        for id in IDS {
-            if let Some(last) = self.last_record(id) {
-                assert!([0, 4, 5].contains(&last.transaction_status), "{id} is stuck: {last:?}");
-            }
+        for (id, last) in &self.last {
+            assert!([0, 4, 5].contains(&last.transaction_status), "{id} is stuck: {last:?}");
         }
         self.check_outcomes();
         self.trouble = true;
@@ -757,7 +712,8 @@ fn added(reply: &TxnReply) -> ErrorCode {
 
 fn run(clients: Clients) {
     let only = std::env::var("COORD_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = only.map_or(0..SEEDS, |seed| seed..seed + 1);
+    let many = std::env::var("COORD_SEEDS").ok().and_then(|many| many.parse().ok());
+    let seeds = only.map_or(0..many.unwrap_or(SEEDS), |seed| seed..seed + 1);
     let (mut committed, mut aborted) = (0, 0);
     for seed in seeds {
         let mut model = Model::new(seed, clients);

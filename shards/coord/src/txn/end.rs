@@ -37,6 +37,8 @@ use crate::request::Producer;
 const FENCED_FROM: i16 = 2;
 const EPOCH_BUMPS_FROM: i16 = 5;
 
+const NOBODY: Producer = Producer { id: NO_ID, epoch: NO_EPOCH };
+
 /// What an EndTxn asks for, if it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
@@ -57,10 +59,9 @@ impl TxnCoordinator {
         out: &mut TxnDecision,
     ) -> TxnReply {
         let protocol = TransactionVersion::spoken(version >= EPOCH_BUMPS_FROM);
-        let result = self.end(request, protocol, ctx, out).map(|producer| {
-            let nobody = Producer { id: NO_ID, epoch: NO_EPOCH };
-            if protocol.bumps_epochs() { producer } else { nobody }
-        });
+        let result = self
+            .end(request, protocol, ctx, out)
+            .map(|producer| if protocol.bumps_epochs() { producer } else { NOBODY });
         end_reply(result.map_err(|code| fenced_before(FENCED_FROM, version, code)))
     }
 
@@ -80,7 +81,10 @@ impl TxnCoordinator {
             false => old_ending(txn, producer, commit)?,
         };
         if ending == Ending::Done {
-            return Ok(txn.producer);
+            // With the last epoch nobody could be fenced any more, so nobody gets it: the owner learns
+            // the outcome, and asks for another id.
+            let is_last = txn.producer.epoch == i16::MAX;
+            return Ok(if is_last { NOBODY } else { txn.producer });
         }
         let next_id = next_producer_id(txn, protocol, ctx)?;
         let empty = ending == Ending::OfNothing;

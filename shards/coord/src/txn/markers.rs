@@ -15,7 +15,7 @@ use wire::ErrorCode;
 
 use super::context::TxnContext;
 use super::partitions::Partitions;
-use super::request::{Marker, TxnDecision};
+use super::request::{Ending, Marker, TxnDecision};
 use super::{Due, TxnCoordinator};
 use crate::Name;
 
@@ -74,11 +74,10 @@ impl TxnCoordinator {
         due.retain(|topic, partition| ctx.cluster.has_partition(topic, partition));
         if !due.is_empty() {
             sending.out.add_all(&due);
+            let (coordinator_epoch, round) = (self.coordinator_epoch, sending.round);
             out.markers.push(Marker {
-                transactional_id: id.clone(),
-                round: sending.round,
+                ending: Ending { transactional_id: id.clone(), coordinator_epoch, round },
                 producer: entry.txn.producer,
-                coordinator_epoch: self.coordinator_epoch,
                 commit: entry.txn.state.commits(),
                 transaction_version: entry.txn.protocol.0,
                 partitions: due,
@@ -87,19 +86,20 @@ impl TxnCoordinator {
         self.complete_if_done(id, ctx, out);
     }
 
-    /// What became of a marker at some of its partitions. Each is answered once; an answer to a marker
-    /// of another round, or of another coordinator, changes nothing.
+    /// What became of a marker at some of its partitions. Each is answered once; an answer to another
+    /// ending changes nothing.
     pub fn markers_written<'r>(
         &mut self,
-        transactional_id: &str,
-        round: u64,
+        ending: &Ending,
         results: impl IntoIterator<Item = (&'r str, i32, ErrorCode)>,
         ctx: &TxnContext<'_>,
     ) -> TxnDecision {
         let mut out = TxnDecision::default();
-        let id = self.name(transactional_id);
-        let Some(entry) = self.entries.get_mut(&id) else { return out };
-        if !entry.txn.state.is_prepared() || entry.sending.round != round {
+        let id = &ending.transactional_id;
+        let Some(entry) = self.entries.get_mut(id) else { return out };
+        let is_ours = ending.coordinator_epoch == self.coordinator_epoch
+            && ending.round == entry.sending.round;
+        if !entry.txn.state.is_prepared() || !is_ours {
             return out;
         }
         let sending = &mut entry.sending;
@@ -113,7 +113,7 @@ impl TxnCoordinator {
             sending.backoff_ms = (sending.backoff_ms * 2).min(BACKOFF_MAX_MS);
             self.timers.set_if_absent(Due::Markers(id.clone()), due_ms);
         }
-        self.complete_if_done(&id, ctx, &mut out);
+        self.complete_if_done(id, ctx, &mut out);
         out
     }
 

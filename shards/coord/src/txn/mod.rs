@@ -25,7 +25,7 @@ pub use context::{Cluster, Origin, TransactionVersion, TxnConfig, TxnContext};
 pub use partitions::Partitions;
 pub use record::TxnRecord;
 pub use refuse::{join_add_partitions, join_lists, split_add_partitions};
-pub use request::{Marker, TxnDecision, TxnReply, TxnRequest};
+pub use request::{Ending, Marker, TxnDecision, TxnReply, TxnRequest};
 
 use crate::Name;
 use crate::error::CoordError;

@@ -43,14 +43,20 @@ pub enum TxnReply {
     List(m::ListTransactionsResponse<'static>),
 }
 
+/// One ending of one transaction by one coordinator. The answer to a marker names it, so that an answer
+/// that comes late, or to a former coordinator, counts for nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ending {
+    pub transactional_id: Name,
+    pub coordinator_epoch: i32,
+    pub round: u64,
+}
+
 /// The outcome of a transaction, to be written to each of these partitions by its leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
-    pub transactional_id: Name,
-    /// Tells this ending of this coordinator from all others, for the answer.
-    pub round: u64,
+    pub ending: Ending,
     pub producer: Producer,
-    pub coordinator_epoch: i32,
     pub commit: bool,
     /// The protocol of the transaction, by which a leader checks the epoch (KIP-1228).
     pub transaction_version: i16,

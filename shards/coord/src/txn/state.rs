@@ -143,7 +143,8 @@ impl Txn {
         let mut next = self.emptied(timeout_ms, now_ms);
         match expected {
             Some(epoch) if current != NO_EPOCH && epoch != current => {
-                if epoch != self.last_epoch {
+                // The last epoch is for fencing; see `is_exhausted`.
+                if epoch != self.last_epoch || current == i16::MAX {
                     return Err(ErrorCode::ProducerFenced);
                 }
             }

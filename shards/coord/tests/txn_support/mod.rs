@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod kafka;
+pub mod leaders;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -171,10 +172,9 @@ impl Rig {
                 self.written.push(((*topic).into(), *partition, marker.producer, commit));
             }
         }
-        let (id, round) = (marker.transactional_id.clone(), marker.round);
         let results = results.iter().copied();
         let decision =
-            self.with(|coordinator, ctx| coordinator.markers_written(&id, round, results, ctx));
+            self.with(|coordinator, ctx| coordinator.markers_written(&marker.ending, results, ctx));
         self.take_in(decision);
     }
 
