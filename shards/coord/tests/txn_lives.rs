@@ -7,7 +7,7 @@
 mod txn_support;
 
 use coord::Producer;
-use coord::txn::{TransactionVersion, TxnReply, TxnRequest};
+use coord::txn::{TransactionVersion, TxnRecord, TxnReply, TxnRequest};
 use txn_support::{ADD, Add, ID, INIT, Init, NOBODY, Rig, at_epoch};
 use wire::ErrorCode::*;
 use wire::messages as m;
@@ -398,6 +398,26 @@ fn a_decided_transaction_is_ended_by_the_next_coordinator() {
 }
 
 #[test]
+fn what_comes_after_used_up_epochs_survives_the_coordinator() {
+    let mut rig = Rig::new(V2);
+    rig.leaders_answer = false;
+    let owner = last_epoch(&mut rig);
+    rig.must_add(owner, "t", 0, 5);
+    let (_, next) = rig.end(owner, true, NEW);
+    rig.reload();
+    let marker = rig.markers.pop().unwrap();
+    assert_eq!(marker.producer, at_epoch(owner, i16::MAX));
+    assert_eq!(rig.add(&Add { producer: next, ..ADD }), [ConcurrentTransactions]);
+    rig.answer(&marker, None);
+    rig.reload();
+    assert_eq!(rig.settle("CompleteCommit"), next);
+    assert_eq!(rig.end(owner, true, NEW), (None, next), "the answer was lost with the coordinator");
+    // What the epoch before was is not in the log.
+    assert_eq!(rig.init(&Init { expected: owner, ..INIT }), (ProducerFenced, NOBODY));
+    rig.must_add(next, "t", 0, 5);
+}
+
+#[test]
 fn an_open_transaction_times_out_with_the_next_coordinator() {
     let mut rig = Rig::new(V2);
     let owner = rig.owner();
@@ -579,9 +599,31 @@ fn the_last_epoch_is_nobodys() {
     rig.must_add(owner, "t", 0, 5);
     rig.pass(60_001);
     assert_eq!(rig.settle("CompleteAbort"), at_epoch(owner, i16::MAX));
-    assert_eq!(rig.end(owner, false, NEW), (None, NOBODY), "aborted, and nothing to go on with");
+    assert_eq!(rig.end(owner, false, NEW), (ProducerFenced, NOBODY));
     assert_eq!(rig.init(&Init { expected: owner, ..INIT }), (ProducerFenced, NOBODY));
+    // Kafka 4.1 and before could write that an abort with KIP-890 ended there.
+    let (key, value) = rig.log.pop().unwrap();
+    let mut record = TxnRecord::read(&key, value.as_deref()).unwrap().unwrap();
+    record.value.as_mut().unwrap().client_transaction_version = 2;
+    let bytes = record.to_bytes().unwrap();
+    rig.log.push(bytes);
+    rig.reload();
+    assert_eq!(rig.end(owner, false, NEW), (None, NOBODY), "aborted, and nothing to go on with");
     let next = rig.owner();
     assert_eq!(next.epoch, 0);
     assert_ne!(next.id, owner.id);
+}
+
+#[test]
+fn a_fenced_producer_is_not_given_the_epoch_of_who_took_over() {
+    for commit in [true, false] {
+        let mut rig = Rig::new(V2);
+        let fenced = rig.owner();
+        let owner = rig.owner();
+        assert_eq!(owner, at_epoch(fenced, fenced.epoch + 1));
+        rig.must_add(owner, "t", 0, 3);
+        rig.end(owner, commit, OLD);
+        assert_eq!(rig.settle(ended(commit)), owner);
+        assert_eq!(rig.end(fenced, commit, NEW), (ProducerFenced, NOBODY));
+    }
 }

@@ -194,7 +194,6 @@ impl Model {
             trouble: true,
         };
         model.read_last();
-        model.seen.insert(7);
         model
     }
 
@@ -609,10 +608,13 @@ impl Model {
 
     fn read_last(&mut self) {
         self.last.clear();
+        self.seen.clear();
         for (key, value) in &self.rig.log {
             let record = TxnRecord::read(key, value.as_deref()).unwrap().unwrap();
             let id = record.key.transactional_id.to_string();
-            self.last.insert(id, record.value.unwrap().into_owned());
+            let value = record.value.unwrap().into_owned();
+            self.seen.insert(value.producer_id);
+            self.last.insert(id, value);
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use coord::txn::{TransactionVersion, TxnRecord};
 use coord::{CoordError, Producer};
-use txn_support::{ADD, Add, INIT, Init, Rig};
+use txn_support::{ADD, Add, ID, INIT, Init, Rig};
 use wire::ErrorCode;
 use wire::messages as m;
 use wire::records::batches;
@@ -215,6 +215,50 @@ fn the_next_coordinator_knows_what_kafkas_would() {
             })
             .collect();
         assert_eq!(ours, theirs);
+    }
+}
+
+proptest::proptest! {
+    /// Whatever stands in a log: it is refused, or the coordinator lives on with it.
+    #[test]
+    fn any_log_is_survived(
+        producer_id: i64, previous_producer_id: i64, next_producer_id: i64,
+        producer_epoch: i16, transaction_timeout_ms: i32, transaction_status in -1_i8..9,
+        parts in proptest::option::of(proptest::collection::vec(-1_i32..6, 0..4)),
+        updated: i64, started: i64, client_transaction_version: i16, level in 0_i16..3,
+        commit: bool, noise in proptest::collection::vec(proptest::num::u8::ANY, 0..40),
+    ) {
+        let mut rig = Rig::new(TransactionVersion(level));
+        let _ = rig.coordinator.replay(&noise, Some(&noise));
+        let _ = rig.coordinator.replay(&[0, 0, 0, 2, b't', b'x'], Some(&noise));
+        let transaction_partitions = parts.map(|ids| {
+            let schema = m::transaction_log_value::PartitionsSchema {
+                topic: "t".into(),
+                partition_ids: ids.into(),
+            };
+            vec![schema].into()
+        });
+        let value = m::TransactionLogValue {
+            producer_id, previous_producer_id, next_producer_id, producer_epoch,
+            next_producer_epoch: -1, transaction_timeout_ms, transaction_status,
+            transaction_partitions, transaction_last_update_timestamp_ms: updated,
+            transaction_start_timestamp_ms: started, client_transaction_version,
+        };
+        let key = m::TransactionLogKey { transactional_id: ID.into() };
+        let (key, value) = TxnRecord { key, value: Some(value), version: 1 }.to_bytes().unwrap();
+        let known = rig.coordinator.replay(&key, value.as_deref()).is_ok();
+        proptest::prop_assert_eq!(known, (0..6).contains(&transaction_status));
+        rig.coordinator.loaded(rig.now_ms);
+        rig.pass(100);
+        let producer = Producer { id: producer_id, epoch: producer_epoch };
+        for version in [4, 5] {
+            rig.add(&Add { producer, version, ..ADD });
+            rig.add(&Add { producer, verify: true, ..ADD });
+            rig.end(producer, commit, version);
+            rig.init(&Init { expected: producer, ..INIT });
+        }
+        // Nothing in it keeps a new instance out.
+        rig.owner();
     }
 }
 

@@ -10,6 +10,7 @@
 //! | Empty | ends nothing | 48 | 90 | 90 | 90 |
 //! | CompleteAbort | ends nothing | 48 | done | 48 | 90 |
 //! | CompleteCommit | ends nothing | 48 | 48 | done | 90 |
+//! | either, without KIP-890 | ends nothing | 48 | 90 | 90 | 90 |
 //!
 //! Before it the epoch stays, and the same request may be a late copy:
 //!
@@ -135,7 +136,10 @@ fn ending(txn: &Txn, producer: Producer, commit: bool) -> Result<Ending, ErrorCo
     // The ending that used up the epochs gave the owner another id.
     let over_the_end =
         producer.id == txn.previous_id && producer.epoch == i16::MAX - 1 && txn.producer.epoch == 0;
-    let again = over_the_end || i32::from(producer.epoch) + 1 == epoch;
+    // Only an ending that brought the epoch tells that it was this producer's. One of the old protocol
+    // may be another instance's, which took over with that epoch.
+    let bumped = txn.protocol.bumps_epochs() && i32::from(producer.epoch) + 1 == epoch;
+    let again = over_the_end || bumped;
     if txn.producer.id != producer.id && !over_the_end {
         return Err(ErrorCode::InvalidProducerIdMapping);
     }
