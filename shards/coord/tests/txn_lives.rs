@@ -299,7 +299,7 @@ fn markers_are_written_again_until_all_partitions_have_them() {
     assert_eq!(rig.end(owner, true, NEW).0, None);
     let first = rig.markers.pop().unwrap();
     assert_eq!((first.partitions.iter().count(), first.transaction_version), (4, 2));
-    assert_eq!((first.producer, first.ending.coordinator_epoch), (at_epoch(owner, 1), 1));
+    assert_eq!((first.producer, first.coordinator_epoch), (at_epoch(owner, 1), 1));
     let results = [("t", 0, None), ("t", 1, NotLeaderOrFollower), ("t", 2, RequestTimedOut)];
     rig.answer_with(&first, &results);
     assert!(rig.markers.is_empty(), "the fourth is under way, the failed wait");
@@ -387,7 +387,7 @@ fn a_decided_transaction_is_ended_by_the_next_coordinator() {
             let lost = rig.markers.pop().unwrap();
             rig.reload();
             let marker = rig.markers.pop().unwrap();
-            assert_eq!((marker.commit, marker.ending.coordinator_epoch), (commit, 2));
+            assert_eq!((marker.commit, marker.coordinator_epoch), (commit, 2));
             assert_eq!((&marker.partitions, marker.producer), (&lost.partitions, lost.producer));
             assert_eq!(rig.state(), if commit { "PrepareCommit" } else { "PrepareAbort" });
             rig.answer(&marker, None);

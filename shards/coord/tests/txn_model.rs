@@ -580,13 +580,14 @@ impl Model {
         };
         // It may be for a coordinator that is gone; then it must count for nothing.
         let decision = self.rig.with(|coordinator, ctx| {
-            coordinator.markers_written(&marker.ending, [("t", partition, code)], ctx)
+            let results = [("t", partition, code)];
+            coordinator.markers_written(&marker.transactional_id, marker.round, results, ctx)
         });
         self.append(decision);
     }
 
     fn check_marker(&self, marker: &Marker) {
-        let decided = &self.last[&*marker.ending.transactional_id];
+        let decided = &self.last[&*marker.transactional_id];
         let status = if marker.commit { 2 } else { 3 };
         assert_eq!(decided.transaction_status, status, "{marker:?}");
         let producer = Producer { id: decided.producer_id, epoch: decided.producer_epoch };

@@ -15,14 +15,14 @@ use wire::ErrorCode;
 
 use super::context::TxnContext;
 use super::partitions::Partitions;
-use super::request::{Ending, Marker, TxnDecision};
+use super::request::{Marker, Round, TxnDecision};
 use super::{Due, TxnCoordinator};
 use crate::Name;
 
 /// How far the markers of a prepared transaction have come.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
-    round: u64,
+    round: Round,
     /// Sent, and not answered.
     out: Partitions,
     /// To be sent.
@@ -36,7 +36,7 @@ const BACKOFF_MIN_MS: i64 = 20;
 const BACKOFF_MAX_MS: i64 = 1_000;
 
 impl Sending {
-    pub fn unsent(round: u64, partitions: Partitions) -> Self {
+    pub fn unsent(round: Round, partitions: Partitions) -> Self {
         let out = Partitions::default();
         Sending { round, out, unsent: partitions, backoff_ms: BACKOFF_MIN_MS }
     }
@@ -56,9 +56,9 @@ impl Sending {
 impl TxnCoordinator {
     /// The transaction has just been decided: sends its markers, or completes it if it has none.
     pub(super) fn send_markers(&mut self, id: &Name, ctx: &TxnContext<'_>, out: &mut TxnDecision) {
-        self.rounds += 1;
+        self.last_round.number += 1;
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.sending = Sending::unsent(self.rounds, entry.txn.partitions.clone());
+            entry.sending = Sending::unsent(self.last_round, entry.txn.partitions.clone());
         }
         self.send_unsent(id, ctx, out);
     }
@@ -74,9 +74,10 @@ impl TxnCoordinator {
         due.retain(|topic, partition| ctx.cluster.has_partition(topic, partition));
         if !due.is_empty() {
             sending.out.add_all(&due);
-            let (coordinator_epoch, round) = (self.coordinator_epoch, sending.round);
             out.markers.push(Marker {
-                ending: Ending { transactional_id: id.clone(), coordinator_epoch, round },
+                transactional_id: id.clone(),
+                round: sending.round,
+                coordinator_epoch: self.coordinator_epoch,
                 producer: entry.txn.producer,
                 commit: entry.txn.state.commits(),
                 transaction_version: entry.txn.protocol.0,
@@ -86,20 +87,19 @@ impl TxnCoordinator {
         self.complete_if_done(id, ctx, out);
     }
 
-    /// What became of a marker at some of its partitions. Each is answered once; an answer to another
-    /// ending changes nothing.
+    /// What became of a marker at some of its partitions. Each is answered once; an answer to a marker
+    /// of another round changes nothing.
     pub fn markers_written<'r>(
         &mut self,
-        ending: &Ending,
+        transactional_id: &str,
+        round: Round,
         results: impl IntoIterator<Item = (&'r str, i32, ErrorCode)>,
         ctx: &TxnContext<'_>,
     ) -> TxnDecision {
         let mut out = TxnDecision::default();
-        let id = &ending.transactional_id;
-        let Some(entry) = self.entries.get_mut(id) else { return out };
-        let is_ours = ending.coordinator_epoch == self.coordinator_epoch
-            && ending.round == entry.sending.round;
-        if !entry.txn.state.is_prepared() || !is_ours {
+        let id = self.name(transactional_id);
+        let Some(entry) = self.entries.get_mut(&id) else { return out };
+        if !entry.txn.state.is_prepared() || entry.sending.round != round {
             return out;
         }
         let sending = &mut entry.sending;
@@ -113,7 +113,7 @@ impl TxnCoordinator {
             sending.backoff_ms = (sending.backoff_ms * 2).min(BACKOFF_MAX_MS);
             self.timers.set_if_absent(Due::Markers(id.clone()), due_ms);
         }
-        self.complete_if_done(id, ctx, &mut out);
+        self.complete_if_done(&id, ctx, &mut out);
         out
     }
 

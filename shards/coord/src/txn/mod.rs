@@ -25,7 +25,7 @@ pub use context::{Cluster, Origin, TransactionVersion, TxnConfig, TxnContext};
 pub use partitions::Partitions;
 pub use record::TxnRecord;
 pub use refuse::{join_add_partitions, join_lists, split_add_partitions};
-pub use request::{Ending, Marker, TxnDecision, TxnReply, TxnRequest};
+pub use request::{Marker, Round, TxnDecision, TxnReply, TxnRequest};
 
 use crate::Name;
 use crate::error::CoordError;
@@ -58,8 +58,8 @@ pub struct TxnCoordinator {
     entries: AHashMap<Name, Entry>,
     timers: Timers<Due>,
     sweep: Sweep,
-    /// Endings begun by this coordinator.
-    rounds: u64,
+    /// The last ending begun by this coordinator.
+    last_round: Round,
 }
 
 /// Deadlines handled in one call, so that many at once do not hold up the shard.
@@ -75,7 +75,7 @@ impl TxnCoordinator {
             entries: AHashMap::new(),
             timers: Timers::default(),
             sweep: Sweep::default(),
-            rounds: 0,
+            last_round: Round { coordinator_epoch, ..Round::default() },
         }
     }
 
@@ -93,14 +93,16 @@ impl TxnCoordinator {
     /// The log has been read: open transactions may time out from now on, and decided ones are due to
     /// be ended by [`on_time`](Self::on_time) at once.
     pub fn loaded(&mut self, now_ms: i64) {
+        self.last_round.loaded_ms = now_ms;
         self.sweep.start(now_ms.saturating_add(self.config.expiry_check_interval_ms));
         for (id, entry) in &mut self.entries {
             if let Some(due_ms) = entry.txn.deadline_ms() {
                 self.timers.set(Due::Timeout(id.clone()), due_ms);
             }
             if entry.txn.state.is_prepared() {
-                self.rounds += 1;
-                entry.sending = Sending::unsent(self.rounds, entry.txn.partitions.clone());
+                self.last_round.number += 1;
+                let partitions = entry.txn.partitions.clone();
+                entry.sending = Sending::unsent(self.last_round, partitions);
                 self.timers.set(Due::Markers(id.clone()), now_ms);
             }
         }

@@ -43,20 +43,23 @@ pub enum TxnReply {
     List(m::ListTransactionsResponse<'static>),
 }
 
-/// One ending of one transaction by one coordinator. The answer to a marker names it, so that an answer
-/// that comes late, or to a former coordinator, counts for nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Ending {
-    pub transactional_id: Name,
-    pub coordinator_epoch: i32,
-    pub round: u64,
+/// One ending by one coordinator, told from all others, also those of former coordinators of the same
+/// partition: an answer that comes late counts for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Round {
+    pub(super) coordinator_epoch: i32,
+    pub(super) loaded_ms: i64,
+    pub(super) number: u64,
 }
 
 /// The outcome of a transaction, to be written to each of these partitions by its leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
-    pub ending: Ending,
+    pub transactional_id: Name,
+    /// For the answer.
+    pub round: Round,
     pub producer: Producer,
+    pub coordinator_epoch: i32,
     pub commit: bool,
     /// The protocol of the transaction, by which a leader checks the epoch (KIP-1228).
     pub transaction_version: i16,

@@ -65,7 +65,7 @@ impl Leader {
 
     pub fn end(&mut self, marker: &Marker) -> ErrorCode {
         let there = self.producers.entry(marker.producer.id).or_default();
-        if marker.ending.coordinator_epoch < there.coordinator_epoch {
+        if marker.coordinator_epoch < there.coordinator_epoch {
             return ErrorCode::TransactionCoordinatorFenced;
         }
         let same_as_open = marker.producer.epoch == there.epoch && !there.open.is_empty();
@@ -73,7 +73,7 @@ impl Leader {
             return ErrorCode::InvalidProducerEpoch;
         }
         there.epoch = marker.producer.epoch;
-        there.coordinator_epoch = marker.ending.coordinator_epoch;
+        there.coordinator_epoch = marker.coordinator_epoch;
         there.guard += 1;
         for label in there.open.drain(..) {
             self.outcomes.entry(label).or_default().insert(marker.commit);

@@ -172,9 +172,10 @@ impl Rig {
                 self.written.push(((*topic).into(), *partition, marker.producer, commit));
             }
         }
+        let (id, round) = (marker.transactional_id.clone(), marker.round);
         let results = results.iter().copied();
         let decision =
-            self.with(|coordinator, ctx| coordinator.markers_written(&marker.ending, results, ctx));
+            self.with(|coordinator, ctx| coordinator.markers_written(&id, round, results, ctx));
         self.take_in(decision);
     }
 
