@@ -524,6 +524,8 @@ fn a_transaction_has_as_many_partitions_as_a_record_holds() {
     let partitions: Vec<(&str, i32)> = (0..500).map(|partition| ("many", partition)).collect();
     let all = Add { producer: owner, partitions: &partitions, ..ADD };
     assert!(rig.add(&all).iter().all(|code| *code == UnknownServerError));
+    let long = "x".repeat(1_001);
+    assert_eq!(rig.init(&Init { id: &long, ..INIT }), (UnknownServerError, NOBODY));
     let some = Add { partitions: &partitions[..200], ..all };
     assert!(rig.add(&some).iter().all(|code| *code == None));
     assert_eq!(rig.end(owner, true, NEW).0, None);

@@ -99,7 +99,7 @@ impl TxnCoordinator {
             return Ok(());
         }
         let next = txn.with_partitions(partitions, protocol, ctx.now_ms);
-        if next.partitions.bytes() > self.config.partitions_bytes_max {
+        if id.len() + next.partitions.bytes() > self.config.partitions_bytes_max {
             // The record would not fit; so Kafka's answer when an append finds that out.
             return Err(ErrorCode::UnknownServerError);
         }

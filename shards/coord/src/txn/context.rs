@@ -11,7 +11,7 @@ pub struct TxnConfig {
     pub id_expiration_ms: i64,
     /// `transaction.remove.expired.transaction.cleanup.interval.ms`
     pub expiry_check_interval_ms: i64,
-    /// Most bytes of a transaction's partitions in a record: what the partition's
+    /// Most bytes of a transaction's id and partitions in a record: what the partition's
     /// `max.message.bytes` leaves room for.
     pub partitions_bytes_max: usize,
 }

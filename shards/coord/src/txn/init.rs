@@ -79,6 +79,9 @@ impl TxnCoordinator {
         if id.is_empty() {
             return Err(ErrorCode::InvalidRequest);
         }
+        if id.len() > self.config.partitions_bytes_max {
+            return Err(ErrorCode::UnknownServerError);
+        }
         if request.enable2_pc {
             // `transaction.two.phase.commit.enable` is off, and this is how Kafka says so.
             return Err(ErrorCode::TransactionalIdAuthorizationFailed);
