@@ -33,7 +33,7 @@ use wire::{ErrorCode, IntoOwned};
 const IDS: [&str; 2] = ["one", "two"];
 const PARTITIONS: i32 = 4;
 const STEPS: usize = 3_000;
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 20;
 /// Steps after which a client takes an answer for lost.
 const PATIENCE: usize = 60;
 
