@@ -114,6 +114,12 @@ struct Client {
     stalled_until: usize,
 }
 
+#[derive(Clone, Copy)]
+enum Hasty {
+    Replies,
+    Markers,
+}
+
 struct HeldBack {
     replies: Vec<(Token, TxnReply)>,
     markers: Vec<Marker>,
@@ -151,6 +157,8 @@ struct Model {
     last: BTreeMap<String, Value>,
     seen: BTreeSet<i64>,
     trouble: bool,
+    /// Answers, or markers, do not wait until all is durable: what a caller must not do.
+    hasty: Option<Hasty>,
 }
 
 impl Model {
@@ -192,6 +200,7 @@ impl Model {
             last: BTreeMap::new(),
             seen: BTreeSet::new(),
             trouble: true,
+            hasty: None,
         };
         model.read_last();
         model
@@ -276,22 +285,34 @@ impl Model {
         }
         self.rig.take_in(decision);
         self.rig.markers.clear();
-        self.held_back.push(HeldBack { replies, markers });
+        let mut early = HeldBack { replies: Vec::new(), markers: Vec::new() };
+        let mut late = HeldBack { replies, markers };
+        match self.hasty {
+            Some(Hasty::Replies) => std::mem::swap(&mut early.replies, &mut late.replies),
+            Some(Hasty::Markers) => std::mem::swap(&mut early.markers, &mut late.markers),
+            None => {}
+        }
+        self.held_back.push(late);
+        self.release(early);
     }
 
     fn acknowledge(&mut self) {
         self.durable = self.rig.log.len();
-        for HeldBack { replies, markers } in std::mem::take(&mut self.held_back) {
-            for (token, reply) in replies {
-                let asker = self.askers.remove(&token).expect("asked, and not answered");
-                self.messages.push(Message::Answer { asker, reply });
-            }
-            for marker in markers {
-                self.check_marker(&marker);
-                for (_, partition) in marker.partitions.iter() {
-                    let marker = marker.clone();
-                    self.messages.push(Message::Marker { marker, partition });
-                }
+        for held in std::mem::take(&mut self.held_back) {
+            self.release(held);
+        }
+    }
+
+    fn release(&mut self, HeldBack { replies, markers }: HeldBack) {
+        for (token, reply) in replies {
+            let asker = self.askers.remove(&token).expect("asked, and not answered");
+            self.messages.push(Message::Answer { asker, reply });
+        }
+        for marker in markers {
+            self.check_marker(&marker);
+            for (_, partition) in marker.partitions.iter() {
+                let marker = marker.clone();
+                self.messages.push(Message::Marker { marker, partition });
             }
         }
     }
@@ -752,4 +773,21 @@ fn transactions_with_kip_890_survive_anything() {
 #[test]
 fn both_protocols_survive_anything_while_the_feature_changes() {
     run(Clients::Mixed);
+}
+
+/// That the rules can be broken, and the model sees it.
+#[test]
+fn what_leaves_before_it_is_durable_is_found_out() {
+    for hasty in [Hasty::Replies, Hasty::Markers] {
+        let found = (0..10 * SEEDS).find(|seed| {
+            let mut model = Model::new(*seed, Clients::Mixed);
+            model.hasty = Some(hasty);
+            let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                (0..STEPS).for_each(|_| model.step());
+                model.settle();
+            }));
+            lived.is_err()
+        });
+        assert!(found.is_some());
+    }
 }
