@@ -40,6 +40,7 @@ fn run(command: Command) -> Result<()> {
         Command::Serve(args) => process::serve::run(args),
         Command::Topic(command) => on_a_ring(|| cli::topic::run(command)),
         Command::Group(command) => on_a_ring(|| cli::group::run(command)),
+        Command::Txn(command) => on_a_ring(|| cli::txn::run(command)),
         Command::Produce(args) => on_a_ring(|| cli::produce::run(args)),
         Command::Consume(args) => on_a_ring(|| cli::consume::run(args)),
         Command::Import(args) => on_a_ring(|| cli::import::run(args)),

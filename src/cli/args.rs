@@ -3,6 +3,7 @@
 //! Owns names and help texts only; each command's file does the work.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -39,6 +40,9 @@ pub enum Command {
     /// List, describe, reset and delete consumer groups of any Kafka cluster
     #[command(subcommand, after_help = GROUP_EXAMPLES)]
     Group(GroupCommand),
+    /// List, describe and abort transactions of any Kafka cluster
+    #[command(subcommand, after_help = TXN_EXAMPLES)]
+    Txn(TxnCommand),
     /// Send records from stdin or files
     #[command(after_help = PRODUCE_EXAMPLES)]
     Produce(ProduceArgs),
@@ -131,6 +135,10 @@ pub enum TopicCommand {
     Alter(TopicAlterArgs),
 }
 
+const TXN_EXAMPLES: &str = "Examples:\n  \
+    corelane txn list --state ongoing\n  \
+    corelane txn describe billing\n  \
+    corelane txn abort billing";
 const GROUP_EXAMPLES: &str = "Examples:\n  \
     corelane group describe billing\n  \
     corelane group reset billing orders --to earliest --dry-run";
@@ -151,6 +159,70 @@ pub enum GroupCommand {
     /// Delete groups without members, with their offsets
     #[command(after_help = "Example:\n  corelane group delete billing")]
     Delete(GroupDeleteArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TxnCommand {
+    /// List transactional ids with the state of their transactions
+    #[command(after_help = "Example:\n  corelane txn list --state ongoing")]
+    List(TxnListArgs),
+    /// Show a transactional id: its producer, and the partitions of its transaction
+    #[command(after_help = "Example:\n  corelane txn describe billing")]
+    Describe(TxnDescribeArgs),
+    /// Fence the producer of a transactional id, or end a transaction that hangs in a partition
+    #[command(after_help = "Examples:\n  \
+        corelane txn abort billing\n  \
+        corelane txn abort --partition orders:3 --start-offset 120")]
+    Abort(TxnAbortArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct TxnListArgs {
+    /// Only those in this state: ongoing, empty, ...; repeat it for several
+    #[arg(long, value_name = "STATE")]
+    pub state: Vec<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct TxnDescribeArgs {
+    #[arg(value_name = "ID", required = true)]
+    pub ids: Vec<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct TxnAbortArgs {
+    /// Transactional id whose producer is fenced
+    #[arg(value_name = "ID")]
+    pub id: Option<String>,
+    /// Where a transaction hangs that no coordinator knows any more
+    #[arg(long, value_name = "TOPIC:PARTITION", requires = "start_offset", conflicts_with = "id")]
+    pub partition: Option<OnePartition>,
+    /// Its first offset in that partition
+    #[arg(long, value_name = "OFFSET", requires = "partition")]
+    pub start_offset: Option<i64>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+/// `TOPIC:PARTITION`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnePartition {
+    pub topic: String,
+    pub index: i32,
+}
+
+impl FromStr for OnePartition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (topic, index) = text.rsplit_once(':').ok_or("write it as TOPIC:PARTITION")?;
+        let index = index.parse().map_err(|_| format!("`{index}` is no number of a partition"))?;
+        Ok(OnePartition { topic: topic.to_owned(), index })
+    }
 }
 
 #[derive(Debug, Args)]

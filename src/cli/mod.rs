@@ -11,6 +11,7 @@ pub mod produce;
 pub mod record_format;
 pub mod record_input;
 pub mod topic;
+pub mod txn;
 
 use std::io::ErrorKind;
 use std::time::Duration;

@@ -15,6 +15,7 @@ pub mod membership;
 pub mod metadata;
 pub mod offsets;
 pub mod producer;
+pub mod transactions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
