@@ -187,6 +187,10 @@ fn reason(shard: usize, error: &BrokerError) -> Error {
             format!("shard {shard} cannot listen on {address}: {}", plain(source)),
             "choose another --listen",
         ),
+        BrokerError::AdminListen { address, source } => Error::machine(
+            format!("cannot listen on {address} for metrics: {}", plain(source)),
+            "choose another --admin-port",
+        ),
         BrokerError::DataDir { dir, source } => Error::machine(
             format!("shard {shard} cannot use {}: {}", dir.display(), plain(source)),
             "give the user of this process access to it, or name another --data-dir",

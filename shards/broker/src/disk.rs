@@ -16,6 +16,7 @@ use reactor::{Class, fs, timeout};
 use tracing::warn;
 
 use crate::BrokerError;
+use crate::data_dirs::identity::META_PROPERTIES;
 use crate::data_dirs::made::{self, Made};
 use crate::data_dirs::{DataDirs, DirState};
 use crate::mesh::{CheckpointEntry, FoundLog};
@@ -328,6 +329,12 @@ impl Checkpoints {
     async fn write_in(&self, number: usize, path: &Path) -> bool {
         let Some(turn) = self.writing.get(number) else { return false };
         let _alone = turn.acquire(1).await;
+        // Of another file system, as after a mount went away, nothing is said: a start would take it for
+        // a directory that has lost what it is.
+        if !fs::exists(&path.join(META_PROPERTIES)).await.unwrap_or(false) {
+            warn!("no checkpoints written in {}: it has no {META_PROPERTIES}", path.display());
+            return false;
+        }
         let entries: Vec<CheckpointEntry> = {
             let by_shard = self.by_shard.borrow();
             let all = by_shard.values().flatten();

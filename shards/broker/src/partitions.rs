@@ -95,6 +95,8 @@ pub(crate) struct LocalPartitions {
     /// Those that may have no folder yet: new ones, and those of which a start found nothing though
     /// it could look everywhere. Any other whose folder is not there is offline, never begun empty.
     unmade: RefCell<BTreeSet<Key>>,
+    /// What the start found of those that could not be opened: the next try must not know less.
+    unopened: RefCell<BTreeMap<Key, FoundLog>>,
     /// Deleted ones whose folders still have their names.
     deleting: Rc<Pending>,
     pub recovery: Recovery,
@@ -113,6 +115,7 @@ impl LocalPartitions {
             internal_changed: Notify::new(),
             registering: Rc::default(),
             unmade: RefCell::default(),
+            unopened: RefCell::default(),
             deleting: Rc::default(),
             recovery: Recovery::default(),
             queues: (0..data_dirs).map(|_| Queue::default()).collect(),
@@ -272,8 +275,12 @@ impl LocalPartitions {
     }
 
     /// Opens a partition that is offline.
-    pub fn open_again(&self, shard: &Rc<Shard>, assignment: Assignment) {
+    pub fn open_again(&self, shard: &Rc<Shard>, mut assignment: Assignment) {
         let key = (assignment.topic_id, assignment.index);
+        if assignment.found.is_none() {
+            let known = self.unopened.borrow().get(&key).copied();
+            assignment.found = known.filter(|known| assignment.home == Ok(known.dir_number));
+        }
         let before = match self.slots.borrow_mut().get_mut(&key) {
             Some(Slot::Offline(before)) => before.take(),
             _ => return,
@@ -364,6 +371,7 @@ impl LocalPartitions {
     /// Takes a partition out of service; what is left of it is to be deleted.
     pub fn withdraw(&self, key: Key) -> Option<Slot> {
         self.unmade.borrow_mut().remove(&key);
+        self.unopened.borrow_mut().remove(&key);
         self.replace(key, None)
     }
 
@@ -686,6 +694,7 @@ async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
             }
             let partition = Rc::new(partition);
             partitions.unmade.borrow_mut().remove(&key);
+            partitions.unopened.borrow_mut().remove(&key);
             let slot = if shard.dirs.is_failed(dir_number) {
                 partition.log.fail("the data directory has failed");
                 Slot::Offline(Some(partition))
@@ -699,6 +708,11 @@ async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
                 topic = %assignment.topic, partition = assignment.index,
                 "partition is offline: {reason}"
             );
+            if let Some(found) = assignment.found {
+                // What a clean shutdown says of its files is not taken for granted again.
+                let known = FoundLog { clean: false, ..found };
+                partitions.unopened.borrow_mut().insert(key, known);
+            }
             partitions.set(key, Slot::Offline(None));
         }
     }
@@ -774,6 +788,13 @@ async fn open(shard: &Rc<Shard>, opening: &Opening) -> Result<Partition, String>
     ))
 }
 
+/// Whether the folder of another topic is not there because that topic had the name before: somebody
+/// has put it there, or its id is damaged. The partition's own records are elsewhere, or in it.
+fn is_out_of_place(shard: &Shard, assignment: &Assignment, found: Uuid) -> bool {
+    let was_here = assignment.found.is_some_and(|found| found.is_noted);
+    was_here || found.is_zero() || shard.image().topic_by_id(found).is_some()
+}
+
 async fn open_log(
     shard: &Rc<Shard>,
     opening: &Opening,
@@ -806,7 +827,9 @@ async fn open_log(
         Log::open_unless(&shard.log_shared, dir, options, hint, now_ms, &opening.cancel)
     };
     let mut opened = try_open(hint).await;
-    if let Err(LogError::Foreign { .. }) = opened {
+    if let Err(LogError::Foreign { found, .. }) = opened
+        && !is_out_of_place(shard, assignment, found)
+    {
         // Left by an earlier topic of the same name.
         let aside = disk::set_aside(dir).await;
         let aside = aside.map_err(|error| format!("an older folder is in the way: {error}"))?;

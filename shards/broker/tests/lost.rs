@@ -188,6 +188,50 @@ fn a_folder_that_goes_while_it_is_served_is_missed_at_the_next_start() {
     }
 }
 
+/// The folder of another topic stands in its place, and its own elsewhere.
+#[test]
+fn a_folder_of_another_topic_is_not_taken_for_an_old_one_of_this() {
+    for end in [End::Clean, End::Crash(Crash::Process), End::Crash(Crash::Power)] {
+        let mut world = World::new(5);
+        first_run(&mut world, end);
+        let folder = folders(&mut world).remove(0);
+        let ran = world.run(move || async move {
+            let kept = folder.with_file_name("kept");
+            let other = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n";
+            reactor::fs::rename(&folder, &kept).await.unwrap();
+            reactor::fs::create_dir_all(&folder).await.unwrap();
+            let metadata = folder.join("partition.metadata");
+            reactor::fs::write_atomic(&metadata, other.as_bytes().to_vec()).await.unwrap();
+            let (_started, mut clients) = start(1).await;
+            reactor::sleep(Duration::from_secs(30)).await;
+            assert_eq!(produce(&mut clients, b"v").await.0, 56);
+            assert!(reactor::fs::exists(&metadata).await.unwrap(), "it was set aside");
+            reactor::fs::remove_dir_all(&folder).await.unwrap();
+            reactor::fs::rename(&kept, &folder).await.unwrap();
+            assert_eq!(produce_again(&mut clients, b"v").await, 3);
+        });
+        assert!(matches!(ran, Outcome::Finished(())), "{end:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_folder_that_was_emptied_is_not_begun_anew() {
+    let mut world = World::new(6);
+    first_run(&mut world, End::Clean);
+    let folder = folders(&mut world).remove(0);
+    let ran = world.run(move || async move {
+        for entry in reactor::fs::read_dir(&folder).await.unwrap() {
+            if entry.name != "partition.metadata" {
+                reactor::fs::remove_file(&folder.join(&entry.name)).await.unwrap();
+            }
+        }
+        let (_started, mut clients) = start(1).await;
+        reactor::sleep(Duration::from_secs(30)).await;
+        assert_eq!(produce(&mut clients, b"v").await.0, 56);
+    });
+    assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
+}
+
 #[test]
 fn the_topic_of_a_folder_that_is_gone_can_be_deleted_and_made_again() {
     let mut world = World::new(2);

@@ -113,7 +113,7 @@ async fn save_state_up_to(core: &Rc<Core>, end: i64) -> io::Result<Option<Checkp
     if let Some(producers) = snapshot {
         checkpoint = core.state.borrow().checkpoint_at_start(end, &producers);
         let path = file_path(&dir, FileKind::Snapshot, end);
-        files::write_small(&path, producers.snapshot, true).await?;
+        files::replace_small(&path, producers.snapshot, true).await?;
     }
     save_epochs(core).await?;
     Ok(checkpoint)
@@ -377,7 +377,7 @@ async fn save_flushed(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> io::Re
     save_indexes(core, target).await?;
     txn_index::save(core, target).await?;
     let path = file_path(&dir, FileKind::Snapshot, target);
-    files::write_small(&path, snapshot, lasting(core)).await?;
+    files::replace_small(&path, snapshot, lasting(core)).await?;
     remove_old_snapshots(core, target).await?;
     save_epochs(core).await
 }

@@ -129,12 +129,30 @@ fn decide(
             name: topic.name.clone(),
             id: topic.id,
             partitions: topic.partitions.iter().map(&mut place).collect(),
-            configs: configs.iter().map(|(k, v)| (k.clone(), Some(v.clone()))).collect(),
+            configs: settings_of(&topic.name, configs),
         })
         .collect();
     let planned = metadata.plan(&adopt);
     planned.map(|(_, records)| records).map_err(|reason| Error::refused(reason, ""))
 }
+
+/// The settings of a topic that is taken over. What the system itself keeps in a topic must never go by
+/// age: such a topic is compacted, as one that the broker makes.
+fn settings_of(topic: &str, configs: &[(String, String)]) -> Vec<(String, Option<String>)> {
+    let mut all: Vec<_> = configs.iter().map(|(k, v)| (k.clone(), Some(v.clone()))).collect();
+    if meta::controller::is_internal(topic) {
+        all.retain(|(key, _)| !INTERNAL.iter().any(|(own, _)| own == key));
+        all.extend(INTERNAL.map(|(key, value)| (key.to_owned(), Some(value.to_owned()))));
+    }
+    all
+}
+
+/// What the broker gives to a topic of its own.
+const INTERNAL: [(&str, &str); 3] = [
+    ("cleanup.policy", "compact"),
+    ("compression.type", "producer"),
+    ("segment.bytes", "104857600"),
+];
 
 /// Everything between the journal and the commit.
 async fn take_over(

@@ -182,11 +182,11 @@ async fn append(
     if owner.is_internal {
         return Err(Refused::code(ErrorCode::InvalidTopicException));
     }
+    health::arrives(shard, owner.dir_number, payload.len()).await;
     if shard.dirs.is_full(owner.dir_number) {
         let message = "the disk of this partition is almost full".to_owned();
         return Err(Refused::because(ErrorCode::KafkaStorageError, message));
     }
-    health::note_arriving(shard, owner.dir_number, payload.len());
     let now_ms = reactor::wall_clock_ms();
     let rules = owner.produce_rules(request.version);
     let validated = validate(payload, &rules, now_ms)?;

@@ -28,6 +28,8 @@ const LOOK_EVERY_LOW: Duration = Duration::from_millis(250);
 const TRY_EVERY: Duration = Duration::from_secs(5);
 /// One that does not answer a look or a probe for so long has failed.
 const ANSWER_WAIT: Duration = Duration::from_secs(15);
+/// For so long a producer waits for a look at the space.
+const LOOK_WAIT: Duration = Duration::from_millis(500);
 /// Retention of a directory that has little space.
 const RETAIN_EVERY: Duration = Duration::from_secs(3);
 /// A partition that fails again and again is opened again ever more rarely.
@@ -128,8 +130,12 @@ pub(crate) fn note_space(shard: &Shard, number: usize, space: fs::Space) {
     dir.space.set(Some(space));
     let before = dir.level.get();
     let marks = Marks::of(space.total);
-    let level = marks.level(space.available, before);
-    dir.room.set(marks.room(space, shard.mesh.shards()));
+    // What was accepted and is not written yet, here and, about as much, on every other shard.
+    let shards = shard.mesh.shards();
+    let unwritten = shard.log_shared.unwritten_bytes() as u64 * shards as u64;
+    let left = fs::Space { available: space.available.saturating_sub(unwritten), ..space };
+    let level = marks.level(left.available, before);
+    dir.room.set(marks.room(left, shards));
     dir.level.set(level);
     shard.log_shared.set_short_of_space(path, level > Level::Ample);
     if level == before {
@@ -145,26 +151,29 @@ pub(crate) fn note_space(shard: &Shard, number: usize, space: fs::Space) {
     }
 }
 
-/// Bytes arrive for a directory: its space is looked at again before they can have filled it.
-pub(crate) fn note_arriving(shard: &Rc<Shard>, number: usize, bytes: usize) {
+/// Bytes arrive for a directory. When they could fill what is left of it, its space is looked at first: this
+/// returns when that is known, or the look takes too long to hold up anybody.
+pub(crate) async fn arrives(shard: &Rc<Shard>, number: usize, bytes: usize) {
     let Some(dir) = shard.dirs.dir(number) else { return };
     let left = dir.room.get().checked_sub(bytes as u64);
     dir.room.set(left.unwrap_or(0));
-    if left.is_some() || dir.looking.replace(true) {
+    if left.is_some() {
         return;
     }
-    let shard = shard.clone();
-    reactor::spawn(async move {
-        let (Some(dir), Some(path)) = (shard.dirs.dir(number), shard.dirs.path(number)) else {
-            return;
-        };
-        // One that fails or hangs is found out about by the watch.
-        if let Ok(Ok(space)) = timeout(ANSWER_WAIT, fs::space(path)).await {
-            note_space(&shard, number, space);
-        }
-        dir.looking.set(false);
-    })
-    .detach();
+    if !dir.looking.replace(true) {
+        reactor::spawn(look_at_space(shard.clone(), number)).detach();
+    }
+    // One that fails or hangs is found out about by the watch.
+    let _ = timeout(LOOK_WAIT, dir.looked.notified()).await;
+}
+
+async fn look_at_space(shard: Rc<Shard>, number: usize) {
+    let (Some(dir), Some(path)) = (shard.dirs.dir(number), shard.dirs.path(number)) else { return };
+    if let Ok(Ok(space)) = timeout(ANSWER_WAIT, fs::space(path)).await {
+        note_space(&shard, number, space);
+    }
+    dir.looking.set(false);
+    dir.looked.notify_all();
 }
 
 /// Whether the directory can be written, synced and read. A full one can.

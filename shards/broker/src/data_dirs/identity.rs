@@ -9,7 +9,7 @@ use std::path::Path;
 use reactor::fs;
 use wire::Uuid;
 
-const META_PROPERTIES: &str = "meta.properties";
+pub(crate) const META_PROPERTIES: &str = "meta.properties";
 
 /// The ids that a directory carries.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -97,6 +97,8 @@ pub(crate) struct DataDir {
     room: Cell<u64>,
     /// Somebody is looking at the space already.
     looking: Cell<bool>,
+    /// They have.
+    looked: Notify,
     /// Something failed there: it is probed as soon as possible.
     suspected: Cell<bool>,
     /// Something could not be read there: it is probed when it is looked at next.
@@ -124,6 +126,7 @@ impl DataDirs {
             space: Cell::new(None),
             room: Cell::new(0),
             looking: Cell::new(false),
+            looked: Notify::new(),
             suspected: Cell::new(false),
             unreadable: Cell::new(false),
             suspicion: Notify::new(),

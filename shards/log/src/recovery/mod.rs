@@ -22,6 +22,7 @@ mod unclean;
 mod untouched;
 mod walk;
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -130,6 +131,9 @@ impl Opening {
                 (self.open_unclean(&inventory, from, hint.whole).await?, false)
             }
         };
+        if inventory.has.checkpoint || inventory.segments.is_empty() {
+            self.check_reached(&segments, &hint, log_start)?;
+        }
         let (segments, log_start) = self.start_at(segments, log_start, &inventory).await?;
         let mut state = State::new(self.config.clone(), segments);
         let known = self.drop_unreached(checkpoint, &state).await?;
@@ -177,6 +181,26 @@ impl Opening {
         state.epochs_changed = !synced;
         state.flushed_snapshot = self.remove_stray_snapshots(&inventory, &state).await?;
         Ok(state)
+    }
+
+    /// Where whoever opens the log knows that it went further, files that are whole but end before are not
+    /// all of it: an emptied folder, or an older copy. What was cut was damaged, which is told. An
+    /// operator who removes the checkpoint has the log opened as far as it goes.
+    fn check_reached(
+        &self,
+        segments: &VecDeque<Segment>,
+        hint: &OpenHint,
+        log_start: i64,
+    ) -> Result<(), LogError> {
+        let end = segments.back().map_or(0, |segment| segment.next_offset);
+        let was_cut = self.report.truncated_bytes > 0 || self.report.segments_removed > 0;
+        if end >= hint.recovery_point || was_cut || log_start >= hint.recovery_point {
+            return Ok(());
+        }
+        let base = segments.back().map_or(0, |segment| segment.base);
+        let position = segments.back().map_or(0, |segment| segment.size);
+        let point = hint.recovery_point;
+        Err(self.incomplete(base, position, &format!("it ends at {end}, but {point} was safe")))
     }
 
     fn fail(&self, during: &'static str, cause: io::Error) -> LogError {
