@@ -34,6 +34,9 @@ use crate::shard::Shard;
 const HELD_MAX: usize = 256;
 /// A coordinator that was dropped although its log is whole is loaded again after this time.
 const RELOAD_AFTER: Duration = Duration::from_secs(1);
+/// Who has a seat without errands: its task, and the list of all.
+const HOLDERS_OF_A_SEAT: usize = 2;
+const ERRANDS_POLL: Duration = Duration::from_millis(100);
 /// A coordinator without space looks for some again after this time.
 const LOOK_AGAIN_MS: i64 = 500;
 /// What a batch of a transaction has in place of a sequence number.
@@ -506,6 +509,11 @@ async fn run<M: Machine>(shard: Rc<Shard>, seat: Rc<Seat<M>>) {
         && matches!(seat.partition.log.state(), LogState::Online)
     {
         reactor::sleep(RELOAD_AFTER).await;
+        // Its errands may still be out. The next coordinator speaks under the same leader epoch, and
+        // nobody could tell theirs from its own.
+        while Rc::strong_count(&seat) > HOLDERS_OF_A_SEAT {
+            reactor::sleep(ERRANDS_POLL).await;
+        }
         shard.partitions.note_internal_change();
     }
 }

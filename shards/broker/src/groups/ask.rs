@@ -61,6 +61,10 @@ pub(crate) async fn begin(from: &api::Request, request: Request<'_, '_>) -> Begu
         match hand_in(&seat, from, &request) {
             HandedIn::Now(answer) => return answer.map_or_else(refused, Begun::Answered),
             HandedIn::Later(receiver) => return Begun::Waits(Waiting(receiver)),
+            // While it waited its transaction could end, which was asked about just now.
+            HandedIn::Full(_) if matches!(request, Request::TxnOffsetCommit(_)) => {
+                return refused(ErrorCode::CoordinatorLoadInProgress);
+            }
             HandedIn::Full(room) => room.await,
         }
     }
