@@ -158,7 +158,16 @@ async fn lock(dir: &Path) -> Result<DirLock> {
     }
 }
 
+/// In the folder of its metadata log an Apache Kafka keeps who voted for whom; Corelane has no such file.
+const OF_KAFKA: &str = "__cluster_metadata-0/quorum-state";
+
 async fn read(dir: &Path) -> Result<Option<MetaProperties>> {
+    if fs::exists(&dir.join(OF_KAFKA)).await.map_err(|error| unusable(dir, "read", &error))? {
+        return Err(Error::data_dir(
+            format!("{} is the data directory of an Apache Kafka ({OF_KAFKA})", dir.display()),
+            "name another one with --data-dir, and take its topics over with `corelane import`",
+        ));
+    }
     let path = dir.join(FILE_NAME);
     let size = match fs::metadata(&path).await {
         Ok(found) => found.size,
@@ -352,6 +361,21 @@ mod tests {
         let refused = open(&mut world, &["/home"], None).finished().unwrap().unwrap_err();
         assert!(refused.to_string().contains("is not empty (thesis)"), "{refused}");
         assert!(world.disk().read(Path::new("/home/meta.properties")).is_none());
+    }
+
+    #[test]
+    fn a_directory_of_apache_kafka_stays_as_it_is() {
+        let mut world = World::new(1);
+        world.run(|| async {
+            let metadata = Path::new("/kafka/__cluster_metadata-0");
+            fs::create_dir_all(metadata).await.unwrap();
+            fs::write_atomic(&metadata.join("quorum-state"), b"{}".to_vec()).await.unwrap();
+            let marker = Path::new("/kafka/.kafka_cleanshutdown");
+            fs::write_atomic(marker, b"{}".to_vec()).await.unwrap();
+        });
+        let refused = open(&mut world, &["/kafka"], None).finished().unwrap().unwrap_err();
+        assert!(refused.to_string().contains("corelane import"), "{refused}");
+        assert!(world.disk().read(Path::new("/kafka/.kafka_cleanshutdown")).is_some());
     }
 
     fn decide_all(
