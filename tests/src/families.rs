@@ -29,7 +29,7 @@ pub const FAMILIES: [&str; 9] = [
     "tools",
 ];
 
-pub const SCENARIOS: [&str; 50] = [
+pub const SCENARIOS: [&str; 56] = [
     "create-topic",
     "produce-sync",
     "produce-async",
@@ -80,10 +80,16 @@ pub const SCENARIOS: [&str; 50] = [
     "group-offsets",
     "group-configs",
     "offsets-topic",
+    "txn-commit-abort",
+    "txn-fencing",
+    "txn-consume-transform",
+    "txn-timeout",
+    "txn-broker-kill",
+    "txn-old-protocol",
 ];
 
 /// What the family `tools` has instead: a scenario for each of Kafka's own tools.
-pub const TOOLS: [&str; 23] = [
+pub const TOOLS: [&str; 27] = [
     "kafka-topics",
     "kafka-configs",
     "kafka-get-offsets",
@@ -105,6 +111,10 @@ pub const TOOLS: [&str; 23] = [
     "kafka-consumer-perf-test",
     "kafka-features",
     "kafka-dump-log-offsets",
+    "kafka-transactions",
+    "kafka-transactions-abort",
+    "kafka-producer-perf-test-transactional",
+    "kafka-console-consumer-isolation",
     "kafka-dump-log",
     "kafka-dump-log-compacted",
 ];
@@ -137,6 +147,23 @@ impl Outcome {
     }
 }
 
+/// What a program says on its stdout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    Outcome(Outcome),
+    /// The broker is to be killed and started again, while the program goes on.
+    KillBroker,
+}
+
+impl Said {
+    fn parse(line: &str) -> Option<Self> {
+        if line.trim() == "kill broker" {
+            return Some(Self::KillBroker);
+        }
+        Outcome::parse(line).map(Self::Outcome)
+    }
+}
+
 #[derive(Debug)]
 pub struct Family {
     pub name: String,
@@ -160,13 +187,13 @@ impl Family {
     }
 
     /// Runs `expected` scenarios (`only` one of them, if named), and tells `report` of each in
-    /// turn, whatever the program does.
+    /// turn, whatever the program does, and of what else the program wants.
     pub fn run(
         &self,
         broker: (&str, &str),
         only: Option<&str>,
         expected: &[String],
-        mut report: impl FnMut(Outcome),
+        mut report: impl FnMut(Said),
     ) -> Result<()> {
         let (bootstrap, data_dirs) = broker;
         let mut command = Command::new(&self.script);
@@ -181,15 +208,17 @@ impl Family {
         let mut waiting: Vec<&String> = expected.iter().collect();
         let why = loop {
             match lines.recv_timeout(SILENCE) {
-                Ok(line) => match Outcome::parse(&line) {
-                    Some(outcome) => {
-                        waiting.retain(|name| **name != outcome.scenario);
-                        report(outcome);
+                Ok(line) => match Said::parse(&line) {
+                    Some(said) => {
+                        if let Said::Outcome(outcome) = &said {
+                            waiting.retain(|name| **name != outcome.scenario);
+                        }
+                        report(said);
                     }
-                    None => report(Outcome::failed(
+                    None => report(Said::Outcome(Outcome::failed(
                         "contract",
                         format!("a line on stdout that is no result: {line}"),
-                    )),
+                    ))),
                 },
                 Err(RecvTimeoutError::Timeout) => break format!("no result for {SILENCE:?}"),
                 Err(RecvTimeoutError::Disconnected) => break "the program ended".to_owned(),
@@ -198,7 +227,8 @@ impl Family {
         kill_group(&child);
         let status = child.wait().map_err(Error::io("wait for the client program"))?;
         for scenario in waiting {
-            report(Outcome::failed(scenario, format!("no result: {why} ({status})")));
+            let failed = Outcome::failed(scenario, format!("no result: {why} ({status})"));
+            report(Said::Outcome(failed));
         }
         Ok(())
     }
@@ -242,6 +272,7 @@ mod tests {
         for line in ["", "okay headers", "not ok headers", "warning: ok headers"] {
             assert_eq!(Outcome::parse(line), None, "{line}");
         }
+        assert_eq!(Said::parse("kill broker\n"), Some(Said::KillBroker));
     }
 
     #[test]
@@ -253,6 +284,7 @@ mod tests {
             "## Offsets by timestamp",
             "## Directories",
             "## Groups",
+            "## Transactions",
         ];
         assert_eq!(headings.map(|heading| first_cells(&text, heading)).concat(), SCENARIOS);
         assert_eq!(first_cells(&text, "## Tools"), TOOLS);

@@ -129,6 +129,10 @@ func (c *consumer) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ ti
 var _ kgo.HookBrokerWrite = (*consumer)(nil)
 
 func (d *driver) Consume(_ context.Context, topic string, starts map[int32]suite.Start) (suite.Consumer, error) {
+	return d.consume(topic, starts)
+}
+
+func (d *driver) consume(topic string, starts map[int32]suite.Start, more ...kgo.Opt) (suite.Consumer, error) {
 	offsets := make(map[int32]kgo.Offset)
 	for partition, start := range starts {
 		offset := kgo.NewOffset()
@@ -145,13 +149,13 @@ func (d *driver) Consume(_ context.Context, topic string, starts map[int32]suite
 		offsets[partition] = offset
 	}
 	c := &consumer{topic: topic}
-	client, err := d.client(
+	client, err := d.client(append(more,
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}),
 		kgo.FetchMaxWait(suite.FetchWait),
 		kgo.KeepRetryableFetchErrors(), // report an unknown topic, do not wait for it
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.WithHooks(c),
-	)
+	)...)
 	c.client = client
 	return c, err
 }

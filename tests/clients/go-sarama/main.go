@@ -149,7 +149,13 @@ type assigned struct {
 }
 
 func (d *driver) Consume(ctx context.Context, topic string, starts map[int32]suite.Start) (suite.Consumer, error) {
+	return d.consume(ctx, topic, starts, sarama.ReadUncommitted)
+}
+
+func (d *driver) consume(ctx context.Context, topic string, starts map[int32]suite.Start,
+	isolation sarama.IsolationLevel) (suite.Consumer, error) {
 	config := settings()
+	config.Consumer.IsolationLevel = isolation
 	config.Consumer.MaxWaitTime = suite.FetchWait
 	config.Consumer.Return.Errors = true
 	client, err := sarama.NewClient(d.bootstrap, config)

@@ -130,6 +130,7 @@ type Driver interface {
 	DeleteRecords(ctx context.Context, topic string, partition int32, before int64) error
 	LogDirBytes(ctx context.Context, topic string) (int64, error)
 	GroupDriver
+	TxnDriver
 
 	// Code is the Kafka error code inside a client's error, or -1 when there is none.
 	Code(err error) int16
@@ -158,6 +159,7 @@ func Main(family string, protocols []string, open func(bootstrap []string) (Driv
 		scenarios = append(scenarios, scenario{name, rolling(protocol)})
 	}
 	scenarios = append(scenarios, scenario{"group-admin", groupAdmin(protocols)})
+	scenarios = append(scenarios, txnScenarios...)
 	bootstrap := flag.String("bootstrap", "", "HOST:PORT[,HOST:PORT] of the brokers to test")
 	only := flag.String("only", "", "run this scenario alone")
 	list := flag.Bool("list", false, "print the scenario names")

@@ -77,8 +77,71 @@ class Producer(suite.Producer):
         wait(self.inner.stop())
 
 
+class Transactor(suite.Transactor):
+    def __init__(self, bootstrap, name, timeout_ms):
+        async def start():
+            producer = AIOKafkaProducer(
+                bootstrap_servers=bootstrap,
+                transactional_id=name,
+                transaction_timeout_ms=timeout_ms,
+            )
+            # Initialises the id.
+            await producer.start()
+            return producer
+
+        self.inner = self.call(start())
+
+    def call(self, coroutine):
+        try:
+            return wait(coroutine)
+        except (errors.ProducerFenced, errors.InvalidProducerEpoch) as error:
+            raise suite.Fenced(error) from error
+        except errors.IllegalOperation:
+            raise
+        except (errors.KafkaError, TimeoutError) as error:
+            raise suite.MustAbort(error) from error
+
+    def begin(self):
+        self.sent = []
+        self.call(self.inner.begin_transaction())
+
+    def send(self, topic, record):
+        async def acknowledged(sent):
+            return await sent
+
+        try:
+            sent = self.call(
+                self.inner.send(
+                    topic, key=record.key, value=record.value, partition=record.partition
+                )
+            )
+        except errors.IllegalOperation:
+            # A transaction that has failed takes no more; the records before this one say why.
+            for sent in self.sent:
+                self.call(acknowledged(sent))
+            raise
+        self.sent.append(sent)
+        return lambda: self.call(acknowledged(sent))
+
+    def flush(self):
+        self.call(self.inner.flush())
+
+    def send_offsets(self, member, topic, offsets):
+        asked = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+        self.call(self.inner.send_offsets_to_transaction(asked, member.group))
+
+    def commit(self):
+        self.call(self.inner.commit_transaction())
+
+    def abort(self):
+        self.call(self.inner.abort_transaction())
+
+    def close(self):
+        self.call(self.inner.stop())
+
+
 class Consumer(suite.Consumer):
-    def __init__(self, bootstrap, topic, partitions, reset, start):
+    def __init__(self, bootstrap, topic, partitions, reset, start, isolation):
         self.topic = topic
         assigned = [TopicPartition(topic, partition) for partition in partitions]
 
@@ -88,6 +151,7 @@ class Consumer(suite.Consumer):
                 group_id=None,
                 auto_offset_reset=reset,
                 enable_auto_commit=False,
+                isolation_level=isolation,
                 fetch_max_wait_ms=500,
                 fetch_min_bytes=1,
             )
@@ -153,6 +217,7 @@ class Member(suite.Member):
             await consumer.start()
             return consumer
 
+        self.group = group
         self.inner = wait(begin())
 
     def poll(self, timeout_ms):
@@ -201,8 +266,11 @@ class Client(suite.Client):
     def producer(self, acks="all", codec="none", idempotent=False, linger_ms=0, batch_bytes=16384):
         return Producer(self.bootstrap, acks, codec, idempotent, linger_ms, batch_bytes)
 
-    def consumer(self, topic, partitions, reset="none", start=None):
-        return Consumer(self.bootstrap, topic, partitions, reset, start)
+    def consumer(self, topic, partitions, reset="none", start=None, isolation="read_uncommitted"):
+        return Consumer(self.bootstrap, topic, partitions, reset, start, isolation)
+
+    def transactor(self, name, timeout_ms=60_000):
+        return Transactor(self.bootstrap, name, timeout_ms)
 
     def create_topic(self, topic, partitions, configs):
         wanted = NewTopic(topic, partitions, 1, topic_configs=configs)

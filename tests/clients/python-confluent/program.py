@@ -78,8 +78,86 @@ class Producer(suite.Producer):
         self.inner.flush(2)
 
 
+class Transactor(suite.Transactor):
+    def __init__(self, bootstrap, name, timeout_ms):
+        self.fenced = False
+        self.inner = RdProducer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": name,
+                "transaction.timeout.ms": timeout_ms,
+            }
+        )
+        self.call(self.inner.init_transactions)
+
+    def call(self, function, *arguments):
+        """What can be tried again is, as the library asks for."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                return function(*arguments)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise self.known(error) from error
+
+    def known(self, error):
+        inner = error.args[0]
+        self.fenced |= inner.code() in FENCED
+        if self.fenced:
+            return suite.Fenced(error)
+        return suite.MustAbort(error) if inner.txn_requires_abort() else error
+
+    def begin(self):
+        self.call(self.inner.begin_transaction)
+
+    def send(self, topic, record):
+        failed = []
+        self.call(
+            lambda: self.inner.produce(
+                topic,
+                key=record.key,
+                value=record.value,
+                partition=record.partition,
+                on_delivery=lambda error, _: failed.append(error),
+            )
+        )
+
+        def wait():
+            [error] = failed
+            if error:
+                known = self.known(KafkaException(error))
+                # The transaction's own state is told by its calls.
+                raise known if isinstance(known, suite.Fenced) else suite.MustAbort(error)
+
+        return wait
+
+    def flush(self):
+        self.call(self.inner.flush, TIMEOUT_S)
+
+    def send_offsets(self, member, topic, offsets):
+        asked = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+        group = member.inner.consumer_group_metadata()
+        # Without a bound it waits forever for a coordinator that was away for a moment.
+        self.call(self.inner.send_offsets_to_transaction, asked, group, 5)
+
+    def commit(self):
+        self.call(self.inner.commit_transaction)
+
+    def abort(self):
+        self.call(self.inner.abort_transaction)
+
+    def close(self):
+        try:
+            self.inner.purge()
+            self.inner.flush(2)
+        except KafkaException:
+            # Of one that is fenced, every call fails.
+            if not self.fenced:
+                raise
+
+
 class Consumer(suite.Consumer):
-    def __init__(self, bootstrap, topic, partitions, reset, start):
+    def __init__(self, bootstrap, topic, partitions, reset, start, isolation):
         self.topic = topic
         self.fetched = {}
         self.following = {}
@@ -92,6 +170,7 @@ class Consumer(suite.Consumer):
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "error" if reset == "none" else reset,
                 "allow.auto.create.topics": False,
+                "isolation.level": isolation,
                 "fetch.wait.max.ms": 500,
                 "fetch.min.bytes": 1,
                 "statistics.interval.ms": 250,
@@ -217,8 +296,11 @@ class Client(suite.Client):
     def producer(self, acks="all", codec="none", idempotent=False, linger_ms=0, batch_bytes=16384):
         return Producer(self.bootstrap, acks, codec, idempotent, linger_ms, batch_bytes)
 
-    def consumer(self, topic, partitions, reset="none", start=None):
-        return Consumer(self.bootstrap, topic, partitions, reset, start)
+    def consumer(self, topic, partitions, reset="none", start=None, isolation="read_uncommitted"):
+        return Consumer(self.bootstrap, topic, partitions, reset, start, isolation)
+
+    def transactor(self, name, timeout_ms=60_000):
+        return Transactor(self.bootstrap, name, timeout_ms)
 
     def create_topic(self, topic, partitions, configs):
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=configs)
@@ -277,7 +359,9 @@ class Client(suite.Client):
 
     def committed(self, group, topic):
         asked = [ConsumerGroupTopicPartitions(group)]
-        found = result(self.admin.list_consumer_group_offsets(asked)[group])
+        # One that has asked before waits forever for a coordinator that was away for a moment.
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        found = result(admin.list_consumer_group_offsets(asked)[group])
         ours = (tp for tp in found.topic_partitions if tp.topic == topic)
         return {tp.partition: tp.offset for tp in ours}
 
@@ -306,6 +390,11 @@ LOST = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.STALE_MEMBER_EPOCH,
+)
+FENCED = (
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
 )
 NOT_YET = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,

@@ -5,7 +5,10 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.structs import OffsetAndMetadata
 from runner import main
+
+FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
 
 
 class Producer(suite.Producer):
@@ -45,14 +48,63 @@ class Producer(suite.Producer):
         self.inner.close(timeout=2)
 
 
+class Transactor(suite.Transactor):
+    def __init__(self, bootstrap, name, timeout_ms):
+        self.inner = KafkaProducer(
+            bootstrap_servers=bootstrap, transactional_id=name, transaction_timeout_ms=timeout_ms
+        )
+        self.call(self.inner.init_transactions)
+
+    def call(self, function, *arguments, **named):
+        try:
+            return function(*arguments, **named)
+        except FENCED as error:
+            raise suite.Fenced(error) from error
+        except errors.KafkaError as error:
+            # Once it has failed, the library tells why in words only.
+            again = any(known.__name__ in str(error) for known in FENCED)
+            raise (suite.Fenced if again else suite.MustAbort)(error) from error
+
+    def begin(self):
+        self.call(self.inner.begin_transaction)
+
+    def send(self, topic, record):
+        future = self.call(
+            self.inner.send,
+            topic,
+            key=record.key,
+            value=record.value,
+            partition=record.partition,
+        )
+        return lambda: self.call(future.get, timeout=30)
+
+    def flush(self):
+        self.call(self.inner.flush, timeout=30)
+
+    def send_offsets(self, member, topic, offsets):
+        asked = {TopicPartition(topic, p): OffsetAndMetadata(o, "", -1) for p, o in offsets.items()}
+        group = member.inner.group_metadata()
+        self.call(self.inner.send_offsets_to_transaction, asked, group)
+
+    def commit(self):
+        self.call(self.inner.commit_transaction)
+
+    def abort(self):
+        self.call(self.inner.abort_transaction)
+
+    def close(self):
+        self.inner.close(timeout=2)
+
+
 class Consumer(suite.Consumer):
-    def __init__(self, bootstrap, topic, partitions, reset, start):
+    def __init__(self, bootstrap, topic, partitions, reset, start, isolation):
         self.topic = topic
         self.inner = KafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=None,
             auto_offset_reset=reset,
             enable_auto_commit=False,
+            isolation_level=isolation,
             fetch_max_wait_ms=500,
             fetch_min_bytes=1,
             allow_auto_create_topics=False,
@@ -144,8 +196,11 @@ class Client(suite.Client):
     def producer(self, acks="all", codec="none", idempotent=False, linger_ms=0, batch_bytes=16384):
         return Producer(self.bootstrap, acks, codec, idempotent, linger_ms, batch_bytes)
 
-    def consumer(self, topic, partitions, reset="none", start=None):
-        return Consumer(self.bootstrap, topic, partitions, reset, start)
+    def consumer(self, topic, partitions, reset="none", start=None, isolation="read_uncommitted"):
+        return Consumer(self.bootstrap, topic, partitions, reset, start, isolation)
+
+    def transactor(self, name, timeout_ms=60_000):
+        return Transactor(self.bootstrap, name, timeout_ms)
 
     def create_topic(self, topic, partitions, configs):
         wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": configs}

@@ -31,6 +31,14 @@ class GroupInUse(Exception):
     pass
 
 
+class Fenced(Exception):
+    """Another producer has this transactional id now, or the coordinator gave this one up."""
+
+
+class MustAbort(Exception):
+    """The transaction cannot be committed; another one may be begun by a new producer."""
+
+
 @dataclass
 class Record:
     """A record to send (offset None) or one that was read."""
@@ -116,6 +124,38 @@ class Member(ABC):
         """Leaves the group."""
 
 
+class Transactor(ABC):
+    """A producer with a transactional id, initialised. Every call raises Fenced or MustAbort."""
+
+    @abstractmethod
+    def begin(self):
+        pass
+
+    @abstractmethod
+    def send(self, topic, record):
+        """As a Producer."""
+
+    @abstractmethod
+    def flush(self):
+        pass
+
+    @abstractmethod
+    def send_offsets(self, member, topic, offsets):
+        """{partition: next offset} of the member's group."""
+
+    @abstractmethod
+    def commit(self):
+        pass
+
+    @abstractmethod
+    def abort(self):
+        pass
+
+    @abstractmethod
+    def close(self):
+        pass
+
+
 class Client(ABC):
     family: str
     # What the library cannot do; each entry is in the table in tests/clients/README.md.
@@ -134,9 +174,13 @@ class Client(ABC):
         pass
 
     @abstractmethod
-    def consumer(self, topic, partitions, reset="none", start=None):
+    def consumer(self, topic, partitions, reset="none", start=None, isolation="read_uncommitted"):
         """`reset` is "earliest", "latest" or "none"; `start` an offset for every partition, or
         None to begin where `reset` says. Fetches with max wait 500 ms and min bytes 1."""
+
+    @abstractmethod
+    def transactor(self, name, timeout_ms=60_000):
+        """A producer with this transactional id."""
 
     @abstractmethod
     def create_topic(self, topic, partitions, configs):

@@ -9,9 +9,10 @@ import traceback
 
 import groups
 import scenarios
+import txns
 from scenarios import Kit
 
-SCENARIOS = scenarios.SCENARIOS | groups.SCENARIOS
+SCENARIOS = scenarios.SCENARIOS | groups.SCENARIOS | txns.SCENARIOS
 
 SCENARIO_S = 60
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use corelane_tests::families::{FAMILIES, Family, Outcome, SCENARIOS, TOOLS};
+use corelane_tests::families::{FAMILIES, Family, Outcome, SCENARIOS, Said, TOOLS};
 use corelane_tests::{Broker, BrokerOptions, Error, Result, Target};
 
 /// Run real Kafka clients against Corelane or Apache Kafka.
@@ -121,8 +121,9 @@ impl<'a> Runner<'a> {
         }
         let (bootstrap, data_dir) = self.broker_address();
         let began = Instant::now();
-        let ran = family.run((&bootstrap, &data_dir), only, &expected, |outcome| {
-            self.count(&family.name, &outcome);
+        let ran = family.run((&bootstrap, &data_dir), only, &expected, |said| match said {
+            Said::Outcome(outcome) => self.count(&family.name, &outcome),
+            Said::KillBroker => self.kill_broker(&family.name),
         });
         if let Err(error) = ran {
             self.fail(&family.name, &error.to_string());
@@ -169,6 +170,17 @@ impl<'a> Runner<'a> {
                 self.arguments.bootstrap.clone().unwrap_or_default(),
                 self.arguments.data_dir.clone(),
             ),
+        }
+    }
+
+    /// SIGKILL, and a new start on what is on disk.
+    fn kill_broker(&mut self, family: &str) {
+        let Some(broker) = &mut self.broker else {
+            return self.fail(family, "only a broker that was started here can be killed");
+        };
+        broker.kill();
+        if let Err(error) = broker.start() {
+            self.fail(family, &format!("the killed broker does not start again: {error}"));
         }
     }
 

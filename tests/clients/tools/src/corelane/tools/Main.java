@@ -23,6 +23,7 @@ public final class Main {
         Map<String, Scenario> scenarios = new LinkedHashMap<>();
         Scenarios.addTo(scenarios);
         Groups.addTo(scenarios);
+        Transactions.addTo(scenarios);
         scenarios.put("kafka-dump-log", DumpLog::run);
         scenarios.put("kafka-dump-log-compacted", DumpLog::runCompacted);
 

@@ -142,7 +142,7 @@ final class Scenarios {
         that("an unknown topic ends with an error", unknown.code() != 0);
     }
 
-    private static long offset(String line) {
+    static long offset(String line) {
         return Long.parseLong(line.substring(line.lastIndexOf(':') + 1));
     }
 

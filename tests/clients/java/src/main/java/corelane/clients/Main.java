@@ -30,6 +30,7 @@ public final class Main {
         Moving.addTo(scenarios);
         Grouping.addTo(scenarios);
         GroupAdmin.addTo(scenarios);
+        Transacting.addTo(scenarios);
 
         String bootstrap = null;
         List<String> names = new ArrayList<>(scenarios.keySet());
