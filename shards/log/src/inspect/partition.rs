@@ -15,8 +15,8 @@ use super::segment::{self, SegmentContext};
 use super::{Batches, FileName, Findings, Severity, Step};
 use crate::checkpoint::{self, Checkpoint};
 use crate::checkpoints::{
-    LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS, decode_epochs,
-    decode_offsets, decode_partition_metadata, read_if_there, read_own_offset,
+    CLEANER_POINTS, LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS,
+    decode_epochs, decode_offsets, decode_partition_metadata, read_if_there, read_own_offset,
 };
 use crate::epochs::LeaderEpochs;
 use crate::listed::Unmet;
@@ -230,7 +230,7 @@ async fn list(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Listed> {
 fn is_known(name: &str) -> bool {
     let files = [checkpoint::FILE, LEADER_EPOCHS, PARTITION_METADATA];
     files.contains(&name)
-        || [RECOVERY_POINTS, LOG_START_OFFSETS, "quorum-state"].contains(&name)
+        || [RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_POINTS, "quorum-state"].contains(&name)
         || name.ends_with(".checkpoint")
 }
 
