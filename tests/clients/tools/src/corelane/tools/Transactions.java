@@ -158,8 +158,9 @@ final class Transactions {
 
     private static void perfTest(Cluster cluster) throws Exception {
         String topic = cluster.newTopic(1);
+        // Half a second of records: as fast as it goes, all of them may be one transaction.
         var ended = cluster.run("ProducerPerformance", "--topic", topic, "--num-records", "5000", "--record-size", "100",
-                        "--throughput", "-1", "--transactional-id", topic, "--transaction-duration-ms", "20")
+                        "--throughput", "10000", "--transactional-id", topic, "--transaction-duration-ms", "20")
                 .well();
         contains("its report", ended.out(), "5000 records sent");
         equal("committed", 5_000, consume(cluster, topic, "read_committed", 5_000).size());
