@@ -340,8 +340,10 @@ impl Consumer {
         Ok(self.inner.seek(&self.topic, partition, Offset::Offset(offset), CALL_LIMIT)?)
     }
 
-    /// Waits until the consumer fetches, which it does once its start has become an offset; gives it.
+    /// Waits until the consumer fetches, which it does once its start has become an offset; gives it. Its
+    /// statistics say "active" a moment before they have the offset, so two of them have to agree.
     pub fn settled(&self, partition: i32) -> Result<i64> {
+        let mut before = None;
         eventually(|| {
             if let Some(record) = self.next(Duration::ZERO)? {
                 return Err(format!("a record came meanwhile: {record:?}").into());
@@ -350,7 +352,12 @@ impl Consumer {
             let topic = seen.topics.get(&self.topic).ok_or("no statistics of the topic")?;
             let state = topic.partitions.get(&partition).ok_or("no statistics of the partition")?;
             match state.fetch_state.as_str() {
-                "active" => Ok(state.next_offset),
+                "active" => match before.replace((seen.ts, state.next_offset)) {
+                    Some((ts, offset)) if ts != seen.ts && offset == state.next_offset => {
+                        Ok(offset)
+                    }
+                    _ => Err("one look is not enough".into()),
+                },
                 other => Err(format!("the fetcher is {other}").into()),
             }
         })
