@@ -163,6 +163,34 @@ impl<M: Machine> Seats<M> {
     pub fn all(&self) -> Vec<Rc<Seat<M>>> {
         self.seats.borrow().values().cloned().collect()
     }
+
+    /// Hands a request to every coordinator. While some are still to come, that is the only answer; one
+    /// that goes elsewhere meanwhile is left out.
+    pub async fn ask_all(
+        &self,
+        shard: &Shard,
+        hand_in: impl Fn(&Seat<M>) -> HandedIn<M::Reply>,
+    ) -> Vec<Answer<M::Reply>> {
+        if self.some_are_coming(shard) {
+            return vec![Err(ErrorCode::CoordinatorLoadInProgress)];
+        }
+        let mut answers = Vec::new();
+        for seat in self.all() {
+            let answer = loop {
+                match hand_in(&seat) {
+                    HandedIn::Now(answer) => break answer,
+                    HandedIn::Later(receiver) => {
+                        break receiver.await.unwrap_or(Err(ErrorCode::NotCoordinator));
+                    }
+                    HandedIn::Full(room) => room.await,
+                }
+            };
+            if !matches!(answer, Err(ErrorCode::NotCoordinator)) {
+                answers.push(answer);
+            }
+        }
+        answers
+    }
 }
 
 /// The partition of an internal topic that a key belongs to.
@@ -188,7 +216,9 @@ fn settle<M: Machine>(shard: &Rc<Shard>) {
     let open = open_partitions(shard, M::TOPIC);
     let mut seats = M::seats(shard).seats.borrow_mut();
     seats.retain(|index, seat| {
-        let stays = open.get(index).is_some_and(|partition| seat.is_of(partition));
+        let stays = open
+            .get(index)
+            .is_some_and(|partition| seat.is_of(partition) || seat.has_errands_out(partition));
         if !stays {
             seat.leave(ErrorCode::NotCoordinator);
         }

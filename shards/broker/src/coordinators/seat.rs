@@ -152,6 +152,12 @@ impl<M: Machine> Seat<M> {
         Rc::ptr_eq(&self.partition, partition) && !is_gone
     }
 
+    /// Whether this was the coordinator of just that partition, and what it had others do is not done yet.
+    /// The next one speaks under the same leader epoch: nobody could tell its errands from these.
+    pub fn has_errands_out(self: &Rc<Self>, partition: &Rc<Partition>) -> bool {
+        Rc::ptr_eq(&self.partition, partition) && Rc::strong_count(self) > HOLDERS_OF_A_SEAT
+    }
+
     /// Whether there is no space for what the coordinator decides: who asks it for a decision would lose it
     /// to everybody.
     pub fn is_out_of_space(&self, shard: &Shard) -> bool {
@@ -509,9 +515,7 @@ async fn run<M: Machine>(shard: Rc<Shard>, seat: Rc<Seat<M>>) {
         && matches!(seat.partition.log.state(), LogState::Online)
     {
         reactor::sleep(RELOAD_AFTER).await;
-        // Its errands may still be out. The next coordinator speaks under the same leader epoch, and
-        // nobody could tell theirs from its own.
-        while Rc::strong_count(&seat) > HOLDERS_OF_A_SEAT {
+        while seat.has_errands_out(&seat.partition) {
             reactor::sleep(ERRANDS_POLL).await;
         }
         shard.partitions.note_internal_change();

@@ -81,28 +81,10 @@ pub(crate) async fn ask_each(from: &api::Request, requests: &[Request<'_, '_>]) 
 
 /// Asks every coordinator of this shard. While some are still to come, that is the only answer.
 pub(crate) async fn ask_all(from: &api::Request, request: Request<'_, '_>) -> Vec<Reply> {
-    if from.shard.groups.seats.some_are_coming(&from.shard) {
-        return vec![request.refused(ErrorCode::CoordinatorLoadInProgress, from.version)];
-    }
-    let mut replies = Vec::new();
-    for seat in from.shard.groups.seats.all() {
-        let answer = loop {
-            match hand_in(&seat, from, &request) {
-                HandedIn::Now(answer) => break answer,
-                HandedIn::Later(receiver) => {
-                    break receiver.await.unwrap_or(Err(ErrorCode::NotCoordinator));
-                }
-                HandedIn::Full(room) => room.await,
-            }
-        };
-        match answer {
-            Ok(reply) => replies.push(reply),
-            // It has gone elsewhere meanwhile, with its groups.
-            Err(ErrorCode::NotCoordinator) => {}
-            Err(code) => replies.push(request.refused(code, from.version)),
-        }
-    }
-    replies
+    let seats = &from.shard.groups.seats;
+    let answers = seats.ask_all(&from.shard, |seat| hand_in(seat, from, &request)).await;
+    let refused = |code| request.refused(code, from.version);
+    answers.into_iter().map(|answer| answer.unwrap_or_else(refused)).collect()
 }
 
 fn hand_in(

@@ -131,28 +131,8 @@ pub(crate) async fn ask_all(
     request: TxnRequest<'_, '_>,
 ) -> Vec<TxnReply> {
     let seats = &shard.transactions.seats;
-    if seats.some_are_coming(shard) {
-        return vec![request.refused(ErrorCode::CoordinatorLoadInProgress)];
-    }
-    let mut replies = Vec::new();
-    for seat in seats.all() {
-        let answer = loop {
-            match hand_in(shard, &seat, version, request) {
-                HandedIn::Now(answer) => break answer,
-                HandedIn::Later(receiver) => {
-                    break receiver.await.unwrap_or(Err(ErrorCode::NotCoordinator));
-                }
-                HandedIn::Full(room) => room.await,
-            }
-        };
-        match answer {
-            Ok(reply) => replies.push(reply),
-            // It has gone elsewhere meanwhile.
-            Err(ErrorCode::NotCoordinator) => {}
-            Err(code) => replies.push(request.refused(code)),
-        }
-    }
-    replies
+    let answers = seats.ask_all(shard, |seat| hand_in(shard, seat, version, request)).await;
+    answers.into_iter().map(|answer| answer.unwrap_or_else(|code| request.refused(code))).collect()
 }
 
 fn hand_in(
