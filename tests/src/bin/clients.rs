@@ -1,7 +1,7 @@
 //! Runs every client family's program against one broker and counts the scenarios.
 //!
 //! Starts the broker (unless `--bootstrap` names one that runs), builds and runs the families one
-//! after the other, and ends on the line `N passed, N failed`.
+//! after the other, repeats what failed, and ends on the line `N passed, N failed`.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -71,7 +71,8 @@ struct Runner<'a> {
     arguments: &'a Arguments,
     broker: Option<Broker>,
     passed: u32,
-    failed: u32,
+    /// What failed and why, said again at the end: a long run's output is often kept from there on.
+    failed: Vec<String>,
     skipped: u32,
 }
 
@@ -103,7 +104,7 @@ impl<'a> Runner<'a> {
                 })
             })?),
         };
-        Ok(Self { arguments, broker, passed: 0, failed: 0, skipped: 0 })
+        Ok(Self { arguments, broker, passed: 0, failed: Vec::new(), skipped: 0 })
     }
 
     fn family(&mut self, family: &Family) {
@@ -204,16 +205,13 @@ impl<'a> Runner<'a> {
                 self.passed += 1;
                 println!("ok        {family} {}", outcome.scenario);
             }
-            Some(reason) => {
-                self.failed += 1;
-                println!("NOT OK    {family} {}: {reason}", outcome.scenario);
-            }
+            Some(reason) => self.fail(&format!("{family} {}", outcome.scenario), reason),
         }
     }
 
-    fn fail(&mut self, family: &str, reason: &str) {
-        self.failed += 1;
-        println!("NOT OK    {family}: {reason}");
+    fn fail(&mut self, what: &str, reason: &str) {
+        println!("NOT OK    {what}: {reason}");
+        self.failed.push(format!("FAILED    {what}: {reason}"));
     }
 
     fn finish(mut self) -> ExitCode {
@@ -231,8 +229,11 @@ impl<'a> Runner<'a> {
             0 => String::new(),
             families => format!(", {families} skipped"),
         };
-        println!("{} passed, {} failed{skipped}", self.passed, self.failed);
-        if self.failed == 0 && self.passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        for failure in &self.failed {
+            println!("{failure}");
+        }
+        println!("{} passed, {} failed{skipped}", self.passed, self.failed.len());
+        if self.failed.is_empty() && self.passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
