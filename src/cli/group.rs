@@ -138,7 +138,11 @@ fn write_group(name: &str, group: &Described, lines: &[Line], out: &mut String) 
     for member in &group.members {
         let host = member.host.trim_start_matches('/');
         let count = member.partitions.len();
-        let _ = writeln!(out, "  {}  {}@{host}  partitions {count}", member.id, member.client);
+        let _ = write!(out, "  {}  {}@{host}  partitions {count}", member.id, member.client);
+        if let Some(instance) = &member.instance {
+            let _ = write!(out, "  instance {instance}");
+        }
+        out.push('\n');
     }
 }
 
@@ -207,6 +211,7 @@ mod tests {
     fn a_group_is_shown_with_lag_and_members() {
         let member = DescribedMember {
             id: "m-1".into(),
+            instance: Some("node-7".into()),
             client: "app".into(),
             host: "/10.0.0.7".into(),
             partitions: vec![("orders".into(), 1)],
@@ -228,7 +233,7 @@ mod tests {
              orders-0  committed 3  end 10  lag 7\n  \
              orders-1  committed -  end 4  lag -  member m-1\n  \
              orders-2  committed 1  end -  lag -\n  \
-             m-1  app@10.0.0.7  partitions 1\n"
+             m-1  app@10.0.0.7  partitions 1  instance node-7\n"
         );
     }
 }

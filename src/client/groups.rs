@@ -50,6 +50,8 @@ pub struct Described {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescribedMember {
     pub id: String,
+    /// Of a static member.
+    pub instance: Option<String>,
     pub client: String,
     pub host: String,
     pub partitions: Vec<TopicPartition>,
@@ -116,6 +118,7 @@ pub async fn describe(cluster: &mut Cluster, group: &str) -> Result<Described, C
     }
     let members = found.members.iter().map(|member| DescribedMember {
         id: member.member_id.to_string(),
+        instance: member.group_instance_id.as_deref().map(str::to_owned),
         client: member.client_id.to_string(),
         host: member.client_host.to_string(),
         partitions: assigned(&member.member_assignment).unwrap_or_default(),
@@ -154,6 +157,7 @@ async fn describe_consumer(
         });
         DescribedMember {
             id: member.member_id.to_string(),
+            instance: member.instance_id.as_deref().map(str::to_owned),
             client: member.client_id.to_string(),
             host: member.client_host.to_string(),
             partitions: partitions.collect(),

@@ -233,7 +233,11 @@ impl<'a> Runner<'a> {
             println!("{failure}");
         }
         println!("{} passed, {} failed{skipped}", self.passed, self.failed.len());
-        if self.failed.is_empty() && self.passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if self.failed.is_empty() && self.passed > 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 }
 
