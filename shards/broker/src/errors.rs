@@ -17,6 +17,10 @@ pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
         AppendError::Producer(ProducerRejection::CoordinatorFenced { .. }) => {
             ErrorCode::TransactionCoordinatorFenced
         }
+        // What clients of every version try again by themselves.
+        AppendError::Producer(ProducerRejection::TooManyOpen { .. }) => {
+            ErrorCode::NotEnoughReplicas
+        }
         // The caller waits for room instead of answering this.
         AppendError::Full => ErrorCode::RequestTimedOut,
         // Closed by a delete or a move: the client looks for the leader again.

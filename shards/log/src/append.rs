@@ -15,7 +15,7 @@ use crate::config::Promise;
 use crate::core::{Core, LogState, Mark, State};
 use crate::error::AppendError;
 use crate::keeper;
-use crate::producer_state::{BatchMeta, Marker, ProducerBatch, Sequenced};
+use crate::producer_state::{BatchMeta, Marker, ProducerBatch, ProducerRejection, Sequenced};
 use crate::segment::Segment;
 use crate::txn_index::{self, AbortedTxn, FLUSH_AT};
 
@@ -223,7 +223,7 @@ impl State {
     fn repeated(&self, header: &BatchHeader) -> Result<Option<Appended>, AppendError> {
         let Some(batch) = producer_batch(header) else { return Ok(None) };
         match self.producers.check(&batch)? {
-            Sequenced::Next => Ok(None),
+            Sequenced::Next => self.check_first(&batch).map(|()| None),
             Sequenced::Duplicate(BatchMeta { base_offset, last_offset, timestamp, .. }) => {
                 Ok(Some(Appended {
                     base_offset,
@@ -233,6 +233,18 @@ impl State {
                     max_timestamp: timestamp,
                 }))
             }
+        }
+    }
+
+    /// A producer that is not known may begin with any sequence, but not behind one that waits for its
+    /// coordinator's answer.
+    fn check_first(&self, batch: &ProducerBatch) -> Result<(), AppendError> {
+        let (producer_id, got) = (batch.producer_id, batch.first_sequence);
+        match self.verifying.first_sequence(producer_id, batch.epoch, got) {
+            Some(expected) if self.producers.view(producer_id).is_none() => {
+                Err(ProducerRejection::OutOfOrder { producer_id, expected, got }.into())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -286,6 +298,9 @@ impl State {
         }
         if let Some(batch) = producer_batch(header) {
             self.producers.update(&batch);
+            if batch.transactional {
+                self.verifying.void(batch.producer_id);
+            }
         } else if let Some(marker) = marker(header, bytes) {
             self.verifying.void(marker.producer_id);
             let ended = self.producers.end_transaction(&marker);

@@ -79,9 +79,19 @@ impl Log {
     }
 
     /// The coordinator is about to be asked whether the producer has a transaction that this log is
-    /// part of.
-    pub fn begin_verification(&self, producer_id: i64) -> Verification {
-        Verification::begin(&self.0, producer_id)
+    /// part of. `first`: epoch and sequence of the batch that is to begin it.
+    pub fn begin_verification(
+        &self,
+        producer_id: i64,
+        first: (i16, i32),
+        now_ms: i64,
+    ) -> Verification {
+        Verification::begin(&self.0, producer_id, first, now_ms)
+    }
+
+    /// Whether one transaction more may be open here. A batch of a client is refused otherwise.
+    pub fn may_open_transaction(&self) -> bool {
+        self.0.state.borrow().producers.may_open_transaction()
     }
 
     /// Resolves when an append that was refused as `Full` may fit; call it before anything else
@@ -117,12 +127,13 @@ impl Log {
         self.0.state.borrow().visible_end
     }
 
-    /// Everything below belongs to no open transaction.
+    /// Everything below belongs to no open transaction, or is gone: the log may start within one.
     pub fn last_stable_offset(&self) -> i64 {
         let mut state = self.0.state.borrow_mut();
-        let visible_end = state.visible_end;
+        let (start, visible_end) = (state.log_start, state.visible_end);
         state.producers.advance_high_watermark(visible_end);
-        state.producers.first_unstable_offset().map_or(visible_end, |first| first.min(visible_end))
+        let first_unstable = state.producers.first_unstable_offset();
+        first_unstable.map_or(visible_end, |first| first.max(start).min(visible_end))
     }
 
     /// Everything below is synced with its indexes and producer state.

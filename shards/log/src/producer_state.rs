@@ -13,6 +13,7 @@
 //! |                          | the sequence after the last one, else ...      | next, out of order|
 //! | this epoch, no batches   | sequence 0, else ... (a marker set the epoch)  | next, out of order|
 //! | an open transaction      | a next batch outside of one                    | not transactional |
+//! | none open, of too many   | a next batch inside of one                     | too many          |
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,9 @@ pub const BATCHES_KEPT: usize = 5;
 pub const MAX_PRODUCERS: usize = 65_536;
 /// What goes at once then, so that the search for the oldest is paid for by many newcomers.
 const EVICTED_AT_ONCE: usize = MAX_PRODUCERS / 8;
+/// Transactions that clients may have open. Their producers cannot go, so there is always room for what
+/// goes at once.
+const OPEN_MAX: usize = MAX_PRODUCERS - EVICTED_AT_ONCE;
 /// Before any epoch or coordinator epoch.
 pub(crate) const NONE: i32 = -1;
 
@@ -104,6 +108,10 @@ pub enum ProducerRejection {
     )]
     NotTransactional { producer_id: i64, since: i64 },
     #[error(
+        "producer {producer_id} would begin a transaction where {open} are open already; it must wait until some have ended"
+    )]
+    TooManyOpen { producer_id: i64, open: usize },
+    #[error(
         "the marker for producer {producer_id} is of coordinator epoch {got} but {current} is known; a newer coordinator took over"
     )]
     CoordinatorFenced { producer_id: i64, current: i32, got: i32 },
@@ -177,7 +185,7 @@ impl ProducerStates {
     pub fn check(&self, batch: &ProducerBatch) -> Result<Sequenced, ProducerRejection> {
         let producer_id = batch.producer_id;
         let Some(known) = self.producers.get(&producer_id) else {
-            return Ok(Sequenced::Next);
+            return self.check_open(batch);
         };
         if let Some(meta) = known.repeated(batch) {
             return Ok(Sequenced::Duplicate(meta));
@@ -198,8 +206,24 @@ impl ProducerStates {
             Some(since) if !batch.transactional => {
                 Err(ProducerRejection::NotTransactional { producer_id, since })
             }
-            _ => Ok(Sequenced::Next),
+            Some(_) => Ok(Sequenced::Next),
+            None => self.check_open(batch),
         }
+    }
+
+    /// Whether a producer without a transaction may begin one. What coordinators of groups append has no
+    /// sequence: they ask before, a decision cannot be taken back.
+    fn check_open(&self, batch: &ProducerBatch) -> Result<Sequenced, ProducerRejection> {
+        let begins = batch.transactional && batch.first_sequence != NONE;
+        if begins && !self.may_open_transaction() {
+            let (producer_id, open) = (batch.producer_id, self.open.len());
+            return Err(ProducerRejection::TooManyOpen { producer_id, open });
+        }
+        Ok(Sequenced::Next)
+    }
+
+    pub fn may_open_transaction(&self) -> bool {
+        self.open.len() < OPEN_MAX
     }
 
     /// Remembers a batch that was appended, or that recovery or replication read.
@@ -299,7 +323,7 @@ impl ProducerStates {
         self.producers.entry(producer_id).or_insert_with(|| Producer::new(epoch))
     }
 
-    /// Makes room. Producers inside a transaction stay, as many as coordinators let be open.
+    /// Makes room. Producers inside a transaction stay.
     fn evict(&mut self) {
         let idle = |producer: &Producer| producer.open_since.is_none();
         let producers = self.producers.iter().filter(|(_, producer)| idle(producer));
@@ -554,6 +578,38 @@ mod tests {
         assert!(states.check(&batch(newest, 0, 5, 5, 0)).is_err());
         assert!(states.check(&within(i64::MAX, 5, 0)).is_err(), "its transaction is open");
         assert_eq!(states.check(&batch(0, 0, 5, 5, 0)), Ok(Sequenced::Next));
+    }
+
+    #[test]
+    fn so_many_transactions_may_be_open_and_no_more() {
+        let mut states = ProducerStates::default();
+        let mut taken = 0;
+        for id in 0..2 * MAX_PRODUCERS as i64 {
+            let next = within(id, 0, id);
+            match states.check(&next) {
+                Ok(_) => {
+                    states.update(&next);
+                    taken += 1;
+                }
+                Err(refused) => {
+                    let expected = ProducerRejection::TooManyOpen { producer_id: id, open: taken };
+                    assert_eq!(refused, expected);
+                }
+            }
+        }
+        assert_eq!((taken, states.len()), (OPEN_MAX, OPEN_MAX));
+        // Others come and go, and who has one open goes on.
+        for id in 0..2 * MAX_PRODUCERS as i64 {
+            states.update(&batch(-1 - id, 0, 0, 0, id));
+            assert!(states.len() <= MAX_PRODUCERS);
+        }
+        assert_eq!(states.check(&within(7, 1, 0)), Ok(Sequenced::Next));
+        let known = batch(-2 * MAX_PRODUCERS as i64, 0, 1, 1, 0);
+        assert_eq!(states.check(&known), Ok(Sequenced::Next));
+        let begins = ProducerBatch { transactional: true, ..known };
+        assert!(matches!(states.check(&begins), Err(ProducerRejection::TooManyOpen { .. })));
+        states.end_transaction(&marker(7, 0, 9));
+        assert_eq!(states.check(&begins), Ok(Sequenced::Next));
     }
 
     #[test]

@@ -84,6 +84,7 @@ async fn enforce_held(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, 
     let producers_expired = {
         let mut state = core.state.borrow_mut();
         let expiration_ms = state.config.producer_id_expiration_ms;
+        state.verifying.expire(now_ms, expiration_ms);
         state.producers.expire(now_ms, expiration_ms)
     };
     let (by_time, hold) = expired_by_time(core, now_ms).await?;

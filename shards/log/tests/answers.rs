@@ -114,6 +114,7 @@ fn refused(rejection: ProducerRejection) -> String {
         ProducerRejection::InvalidEpoch { .. } => 47,
         ProducerRejection::NotTransactional { .. } => 48,
         ProducerRejection::CoordinatorFenced { .. } => 52,
+        ProducerRejection::TooManyOpen { .. } => 19,
     };
     format!("error {code}")
 }

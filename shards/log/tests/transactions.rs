@@ -220,6 +220,32 @@ fn the_index_goes_with_its_segment() {
 }
 
 /// A coordinator's marker ends what is open, once; late ones change nothing.
+/// DeleteRecords may move the start into an open transaction, or past it.
+#[test]
+fn the_last_stable_offset_is_never_below_the_start() {
+    let outcome = World::new(1).run(|| async {
+        let shared = shared(1 << 20);
+        let (log, _) = open(&shared, PathBuf::from(DIR), config()).await;
+        append(&log, &batch(&[value(0, 40)], NOW_MS)).await;
+        for sequence in 0..60 {
+            append(&log, &data(1, sequence)).await;
+        }
+        log.acknowledged(61).await.unwrap();
+        assert_eq!(log.last_stable_offset(), 1);
+        log.advance_log_start(50).await.unwrap();
+        assert_eq!((log.last_stable_offset(), log.log_end_offset()), (50, 61));
+        log.close().await.unwrap();
+        let (log, _) = open(&shared, PathBuf::from(DIR), config()).await;
+        assert_eq!((log.log_start_offset(), log.last_stable_offset()), (50, 50));
+        log.advance_log_start(61).await.unwrap();
+        assert_eq!(log.last_stable_offset(), 61);
+        append(&log, &end(1, false)).await;
+        log.acknowledged(62).await.unwrap();
+        assert_eq!(log.last_stable_offset(), 62);
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
 #[test]
 fn a_marker_ends_its_transaction_and_a_late_one_is_refused() {
     let outcome = World::new(1).run(|| async {

@@ -279,7 +279,9 @@ impl Transaction<'_> {
                 adds,
                 knows_abortable: version >= ABORTABLE_FROM,
             };
-            let verification = owner.log.begin_verification(producer.id);
+            let first = (producer.epoch, self.header.base_sequence);
+            let now_ms = reactor::wall_clock_ms();
+            let verification = owner.log.begin_verification(producer.id, first, now_ms);
             if let Err(code) = transactions::verify(shard, &question).await {
                 let message = "the partition is not part of the producer's transaction".to_owned();
                 return Err(Refused::because(code, message));

@@ -18,6 +18,8 @@ use crate::transactions::{self, Question};
 const ADDS_FROM: i16 = 5;
 /// From this version on clients know TRANSACTION_ABORTABLE.
 const ABORTABLE_FROM: i16 = 4;
+/// What the coordinator appends has none.
+const NO_SEQUENCE: i32 = -1;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: TxnOffsetCommitRequest<'_> = request.body()?;
@@ -80,7 +82,11 @@ async fn may_commit(request: &Request, body: &TxnOffsetCommitRequest<'_>) -> Res
         if !question.adds && !shard.config().transactions.verify_partitions {
             return Ok(());
         }
-        let verification = partition.log.begin_verification(producer.id);
+        if !partition.log.may_open_transaction() {
+            return Err(ErrorCode::CoordinatorLoadInProgress);
+        }
+        let (first, now_ms) = ((producer.epoch, NO_SEQUENCE), reactor::wall_clock_ms());
+        let verification = partition.log.begin_verification(producer.id, first, now_ms);
         transactions::verify(shard, &question).await.map_err(told)?;
         if verification.holds() {
             return Ok(());
