@@ -14,6 +14,11 @@ use crate::partition::Partition;
 use crate::shard::Shard;
 use crate::{errors, groups};
 
+/// From this transaction.version on (KIP-890) a marker has a higher epoch than the batches it ends.
+pub(crate) const RAISES_EPOCH: i16 = 2;
+/// Partitions of one marker that wait for it at the same time.
+pub(crate) const WRITTEN_AT_ONCE: usize = 256;
+
 /// Appends the marker and waits until it is as safe as a produce with acks=all.
 ///
 /// # Errors

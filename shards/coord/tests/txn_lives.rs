@@ -531,6 +531,46 @@ fn a_transaction_has_as_many_partitions_as_a_record_holds() {
     assert_eq!(rig.end(owner, true, NEW).0, None);
 }
 
+/// Whatever falls due at once, a decision is one batch, and a batch that is too large costs all ids of the
+/// partition their coordinator.
+#[test]
+fn much_that_falls_due_at_once_is_done_in_batches() {
+    const IDS: usize = 100;
+    const MOST: usize = 9 << 17;
+    let mut rig = Rig::new(V2);
+    rig.config.partitions_bytes_max = 64 << 10;
+    let config = rig.config.clone();
+    rig.coordinator.set_config(config);
+    rig.cluster.topics.insert("many".into(), 10_000);
+    let partitions: Vec<(&str, i32)> = (0..10_000).map(|partition| ("many", partition)).collect();
+    let ids: Vec<String> = (0..IDS).map(|n| format!("{n:03}{}", "x".repeat(16 << 10))).collect();
+    for id in &ids {
+        let (code, producer) = rig.init(&Init { id, ..INIT });
+        assert_eq!(code, None);
+        rig.add(&Add { id, producer, partitions: &partitions, ..ADD });
+    }
+    let begun = rig.log.len();
+    // They time out; long after their end the ids are forgotten.
+    for after_ms in [120_000, rig.config.id_expiration_ms + 3_600_000] {
+        rig.now_ms += after_ms;
+        let before = rig.log.len();
+        while rig.coordinator.next_deadline().is_some_and(|due_ms| due_ms <= rig.now_ms) {
+            let decision = rig.with(|coordinator, ctx| coordinator.on_time(ctx));
+            let bytes = decision.records.iter().map(|record| {
+                let (key, value) = record.to_bytes().unwrap();
+                key.len() + value.map_or(0, |value| value.len())
+            });
+            assert!(bytes.sum::<usize>() < MOST);
+            let marked = decision.markers.iter().map(|marker| marker.partitions.iter().count());
+            assert!(4 * marked.sum::<usize>() < MOST);
+            rig.take_in(decision);
+        }
+        assert!(rig.log.len() >= before + IDS);
+    }
+    assert_eq!(rig.log.len(), begun + 3 * IDS, "ended by two records, forgotten by one");
+    assert_eq!(rig.coordinator.id_count(), 0);
+}
+
 #[test]
 fn without_producer_ids_at_hand() {
     let mut rig = Rig::new(V2);
@@ -543,7 +583,9 @@ fn without_producer_ids_at_hand() {
     rig.must_add(owner, "t", 0, 5);
     assert_eq!(rig.end(owner, true, NEW), (CoordinatorLoadInProgress, NOBODY));
     assert_eq!(rig.init(&INIT), (CoordinatorLoadInProgress, NOBODY));
-    rig.pass(120_000);
+    rig.now_ms += 120_000;
+    let decision = rig.with(|coordinator, ctx| coordinator.on_time(ctx));
+    assert!(decision.is_read_only() && decision.lacks_producer_id, "{decision:?}");
     assert_eq!(rig.state(), "Ongoing", "the abort of what timed out waits");
     rig.cluster.ids_left.set(1);
     rig.pass(1_000);

@@ -11,13 +11,8 @@ use wire::records::control::EndTransaction;
 
 use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
 use crate::fetch_session::TopicRef;
-use crate::markers;
+use crate::markers::{self, RAISES_EPOCH, WRITTEN_AT_ONCE};
 use crate::reply::Handled;
-
-/// From this transaction.version on (KIP-890) a marker has a higher epoch than the batches it ends.
-const RAISES_EPOCH: i8 = 2;
-/// Partitions that wait for their markers at the same time.
-const WRITTEN_AT_ONCE: usize = 64;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: WriteTxnMarkersRequest<'_> = request.body()?;
@@ -43,7 +38,7 @@ async fn write(
             committed: asked.transaction_result,
             coordinator_epoch: asked.coordinator_epoch,
         },
-        raises_epoch: asked.transaction_version >= RAISES_EPOCH,
+        raises_epoch: i16::from(asked.transaction_version) >= RAISES_EPOCH,
     };
     let mut topics = Vec::with_capacity(asked.topics.len());
     for topic in asked.topics.iter() {

@@ -3,15 +3,18 @@
 //!
 //! Owns: which partitions have one, and finding the one of a key. A coordinator comes with its partition
 //! (a task compares whenever one comes or goes), is loaded from the log in the background, and goes with
-//! the partition. What one does once it is there is `seat`'s matter; what it is, its kind's: consumer
-//! groups (`groups`).
+//! the partition. It is not begun while a former one of the partition has something under way (`errands`).
+//! What one does once it is there is `seat`'s matter; what it is, its kind's: consumer groups (`groups`),
+//! transactions (`transactions`).
 //!
 //! ```text
 //! partition opens ──► loading (14) ──► active ──► gone with the partition (16)
-//!                        ▲                │ an append failed, the log is whole
-//!                        └────────────────┘
+//!                      ▲   │ ▲            │ an append failed, the log is whole
+//!  after a minute (16) │   │ └────────────┘ after a second (14), and its errands
+//!                      └───┘ could not be read
 //! ```
 
+mod errands;
 mod load;
 mod seat;
 
@@ -24,6 +27,7 @@ use coord::{CoordError, Producer, Token};
 use reactor::sync::Semaphore;
 use wire::{ErrorCode, hash};
 
+use errands::Errands;
 pub(crate) use seat::{Answer, Ended, HandedIn, Seat};
 
 use crate::partition::Partition;
@@ -72,7 +76,12 @@ pub(crate) trait Machine: Sized + 'static {
     /// Key and value as they are appended.
     fn to_bytes(record: &Self::Record) -> Result<(Vec<u8>, Option<Vec<u8>>), CoordError>;
 
-    fn run(shard: &Rc<Shard>, seat: &Rc<Seat<Self>>, errand: Self::Errand);
+    /// Does it. Until this ends, the coordinator gets no successor.
+    fn run(
+        shard: Rc<Shard>,
+        seat: Rc<Seat<Self>>,
+        errand: Self::Errand,
+    ) -> impl Future<Output = ()> + 'static;
 }
 
 /// A decision: its records are part of the machine already, and appended as one batch.
@@ -89,6 +98,7 @@ pub(crate) struct Seats<M: Machine> {
     /// By number of the partition.
     seats: RefCell<BTreeMap<i32, Rc<Seat<M>>>>,
     loading: Semaphore,
+    errands: Errands,
     pub counted: Loads,
 }
 
@@ -111,7 +121,8 @@ impl Loads {
 impl<M: Machine> Default for Seats<M> {
     fn default() -> Self {
         let loading = Semaphore::new(LOADING_MAX);
-        Seats { seats: RefCell::default(), loading, counted: Loads::default() }
+        let errands = Errands::default();
+        Seats { seats: RefCell::default(), loading, errands, counted: Loads::default() }
     }
 }
 
@@ -214,18 +225,19 @@ pub(crate) fn start<M: Machine>(shard: &Rc<Shard>) {
 /// Compares the coordinators that are there with the partitions that are open.
 fn settle<M: Machine>(shard: &Rc<Shard>) {
     let open = open_partitions(shard, M::TOPIC);
-    let mut seats = M::seats(shard).seats.borrow_mut();
+    let Seats { seats, errands, .. } = M::seats(shard);
+    let mut seats = seats.borrow_mut();
     seats.retain(|index, seat| {
-        let stays = open
-            .get(index)
-            .is_some_and(|partition| seat.is_of(partition) || seat.has_errands_out(partition));
+        let stays = open.get(index).is_some_and(|partition| seat.is_of(partition));
         if !stays {
             seat.leave(ErrorCode::NotCoordinator);
         }
         stays
     });
     for (index, partition) in open {
-        seats.entry(index).or_insert_with(|| Seat::take(shard, partition));
+        if !seats.contains_key(&index) && !errands.holds_up(&partition) {
+            seats.insert(index, Seat::take(shard, partition));
+        }
     }
 }
 

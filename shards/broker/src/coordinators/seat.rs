@@ -24,6 +24,7 @@ use tracing::{error, info, warn};
 use wire::ErrorCode;
 use wire::records::{BatchBuilder, BatchError, BatchView};
 
+use super::errands::ErrandOut;
 use super::load::{self, Loaded};
 use super::{Decided, Machine};
 use crate::errors;
@@ -34,9 +35,8 @@ use crate::shard::Shard;
 const HELD_MAX: usize = 256;
 /// A coordinator that was dropped although its log is whole is loaded again after this time.
 const RELOAD_AFTER: Duration = Duration::from_secs(1);
-/// Who has a seat without errands: its task, and the list of all.
-const HOLDERS_OF_A_SEAT: usize = 2;
-const ERRANDS_POLL: Duration = Duration::from_millis(100);
+/// One whose log could not be read is loaded again after this time: what failed may have been one read.
+const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// A coordinator without space looks for some again after this time.
 const LOOK_AGAIN_MS: i64 = 500;
 /// What a batch of a transaction has in place of a sequence number.
@@ -150,12 +150,6 @@ impl<M: Machine> Seat<M> {
     pub fn is_of(&self, partition: &Rc<Partition>) -> bool {
         let is_gone = matches!(*self.phase.borrow(), Phase::Gone(_));
         Rc::ptr_eq(&self.partition, partition) && !is_gone
-    }
-
-    /// Whether this was the coordinator of just that partition, and what it had others do is not done yet.
-    /// The next one speaks under the same leader epoch: nobody could tell its errands from these.
-    pub fn has_errands_out(self: &Rc<Self>, partition: &Rc<Partition>) -> bool {
-        Rc::ptr_eq(&self.partition, partition) && Rc::strong_count(self) > HOLDERS_OF_A_SEAT
     }
 
     /// Whether there is no space for what the coordinator decides: who asks it for a decision would lose it
@@ -395,7 +389,13 @@ impl<M: Machine> Seat<M> {
         };
         drop(phase);
         for errand in errands {
-            M::run(shard, self, errand);
+            let out = ErrandOut::<M>::begin(shard, &self.partition);
+            let run = M::run(shard.clone(), self.clone(), errand);
+            reactor::spawn(async move {
+                run.await;
+                drop(out);
+            })
+            .detach();
         }
         todo
     }
@@ -497,28 +497,33 @@ impl<M: Machine> Seat<M> {
 
 /// The life of a coordinator.
 async fn run<M: Machine>(shard: Rc<Shard>, seat: Rc<Seat<M>>) {
-    if !load(&shard, &seat).await {
-        return;
+    let again_after = match load(&shard, &seat).await {
+        true => {
+            work(&shard, &seat).await;
+            RELOAD_AFTER
+        }
+        false => LOAD_AGAIN_AFTER,
+    };
+    if shard.partitions.serves(&seat.partition)
+        && matches!(seat.partition.log.state(), LogState::Online)
+    {
+        reactor::sleep(again_after).await;
+        shard.partitions.note_internal_change();
     }
+}
+
+/// Until the coordinator is gone.
+async fn work<M: Machine>(shard: &Rc<Shard>, seat: &Rc<Seat<M>>) {
     loop {
         let kicked = seat.kick.notified();
-        match seat.work(&shard) {
-            Todo::Over => break,
+        match seat.work(shard) {
+            Todo::Over => return,
             Todo::More => reactor::yield_now().await,
             Todo::Wait { acknowledged, room, deadline_ms } => {
                 let ms = deadline_ms.map(|due_ms| due_ms - reactor::wall_clock_ms());
                 seat.wait(kicked, acknowledged, room, ms).await;
             }
         }
-    }
-    if shard.partitions.serves(&seat.partition)
-        && matches!(seat.partition.log.state(), LogState::Online)
-    {
-        reactor::sleep(RELOAD_AFTER).await;
-        while seat.has_errands_out(&seat.partition) {
-            reactor::sleep(ERRANDS_POLL).await;
-        }
-        shard.partitions.note_internal_change();
     }
 }
 

@@ -78,7 +78,7 @@ impl Machine for Coordinator {
         record.to_bytes()
     }
 
-    fn run(_shard: &Rc<Shard>, _seat: &Rc<Seat<Self>>, errand: NoErrand) {
+    async fn run(_shard: Rc<Shard>, _seat: Rc<Seat<Self>>, errand: NoErrand) {
         match errand {}
     }
 }

@@ -17,7 +17,7 @@ use wire::messages::add_partitions_to_txn_request::{
 };
 
 use crate::fetch_session::TopicRef;
-use crate::markers;
+use crate::markers::{self, WRITTEN_AT_ONCE};
 use crate::mesh::ShardMessage;
 use crate::shard::Shard;
 
@@ -99,12 +99,16 @@ async fn write_markers(
     partitions: &[(String, i32)],
     marker: TransactionMarker,
 ) -> Vec<ErrorCode> {
-    let writes = partitions.iter().map(|(topic, index)| async move {
-        let topic = TopicRef::Name(topic.as_str().into());
-        let written = markers::write(shard, &topic, *index, marker).await;
-        written.err().unwrap_or(ErrorCode::None)
-    });
-    reactor::join_all(writes).await
+    let mut codes = Vec::with_capacity(partitions.len());
+    for some in partitions.chunks(WRITTEN_AT_ONCE) {
+        let writes = some.iter().map(|(topic, index)| async move {
+            let topic = TopicRef::Name(topic.as_str().into());
+            let written = markers::write(shard, &topic, *index, marker).await;
+            written.err().unwrap_or(ErrorCode::None)
+        });
+        codes.extend(reactor::join_all(writes).await);
+    }
+    codes
 }
 
 async fn add_partitions(

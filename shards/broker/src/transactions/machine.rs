@@ -1,4 +1,4 @@
-//! The coordinator of transactions as a kind of [`Machine`]; its errands are the markers.
+//! The coordinator of transactions as a kind of [`Machine`]; its errands are the markers above all.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -7,22 +7,30 @@ use coord::CoordError;
 use coord::txn::{Marker, TxnCoordinator, TxnDecision, TxnRecord, TxnReply};
 use log::TransactionMarker;
 use meta::controller::TRANSACTION_STATE_TOPIC;
+use tracing::warn;
 use wire::ErrorCode;
 use wire::records::control::EndTransaction;
 
 use super::between::{Asked, ShardAsk, ask_node};
 use super::{config, with_context};
 use crate::coordinators::{Decided, Machine, Seat, Seats};
+use crate::markers::RAISES_EPOCH;
 use crate::partition::Partition;
 use crate::shard::Shard;
 
-/// From this transaction.version on (KIP-890) a marker has a higher epoch than the batches it ends.
-pub(crate) const RAISES_EPOCH: i16 = 2;
+/// What the coordinator has others do.
+pub(crate) enum Errand {
+    Send(Marker),
+    /// Something that nobody asked for just now waits for one.
+    HoldProducerIds,
+}
 
 impl From<TxnDecision> for Decided<TxnCoordinator> {
     fn from(decision: TxnDecision) -> Self {
-        let TxnDecision { records, replies, markers } = decision;
-        Decided { records, producer: None, replies, errands: markers }
+        let TxnDecision { records, replies, markers, lacks_producer_id, .. } = decision;
+        let mut errands: Vec<Errand> = markers.into_iter().map(Errand::Send).collect();
+        errands.extend(lacks_producer_id.then_some(Errand::HoldProducerIds));
+        Decided { records, producer: None, replies, errands }
     }
 }
 
@@ -31,7 +39,7 @@ impl Machine for TxnCoordinator {
     const TOPIC: &'static str = TRANSACTION_STATE_TOPIC;
     type Record = TxnRecord<'static>;
     type Reply = TxnReply;
-    type Errand = Marker;
+    type Errand = Errand;
 
     fn seats(shard: &Shard) -> &Seats<Self> {
         &shard.transactions.seats
@@ -75,13 +83,39 @@ impl Machine for TxnCoordinator {
         record.to_bytes()
     }
 
-    fn run(shard: &Rc<Shard>, seat: &Rc<Seat<Self>>, marker: Marker) {
-        reactor::spawn(send(shard.clone(), seat.clone(), marker)).detach();
+    async fn run(shard: Rc<Shard>, seat: Rc<Seat<Self>>, errand: Errand) {
+        match errand {
+            Errand::Send(marker) => send(&shard, &seat, &marker).await,
+            Errand::HoldProducerIds => {
+                if let Err(code) = shard.hold_producer_ids().await {
+                    warn!("no producer ids for what waits for one: {code:?}");
+                }
+            }
+        }
     }
 }
 
-/// Has the leaders of the partitions write the marker, and tells the coordinator what became of it.
-async fn send(shard: Rc<Shard>, seat: Rc<Seat<TxnCoordinator>>, marker: Marker) {
+/// Has the leaders of the partitions write the marker, and tells the coordinator what became of it, each
+/// leader's answer as it comes: one that waits for a partition does not hold up what others refused.
+async fn send(shard: &Rc<Shard>, seat: &Seat<TxnCoordinator>, marker: &Marker) {
+    let mut by_leader: BTreeMap<Option<i32>, Vec<(String, i32)>> = BTreeMap::new();
+    for (topic, partition) in marker.partitions.iter() {
+        let leader = shard.leader_of(topic, partition);
+        by_leader.entry(leader).or_default().push((topic.to_owned(), partition));
+    }
+    let sends = by_leader
+        .into_iter()
+        .map(|(leader, partitions)| send_to(shard, seat, marker, leader, partitions));
+    reactor::join_all(sends).await;
+}
+
+async fn send_to(
+    shard: &Rc<Shard>,
+    seat: &Seat<TxnCoordinator>,
+    marker: &Marker,
+    leader: Option<i32>,
+    partitions: Vec<(String, i32)>,
+) {
     let written = TransactionMarker {
         producer_id: marker.producer.id,
         producer_epoch: marker.producer.epoch,
@@ -91,32 +125,17 @@ async fn send(shard: Rc<Shard>, seat: Rc<Seat<TxnCoordinator>>, marker: Marker) 
         },
         raises_epoch: marker.transaction_version >= RAISES_EPOCH,
     };
-    let mut by_leader: BTreeMap<Option<i32>, Vec<(Rc<str>, i32)>> = BTreeMap::new();
-    for (topic, partition) in marker.partitions.iter() {
-        let leader = shard.leader_of(topic, partition);
-        by_leader.entry(leader).or_default().push((topic.into(), partition));
-    }
-    let asks = by_leader.into_iter().map(|(leader, partitions)| {
-        let shard = shard.clone();
-        async move {
-            let codes = match leader {
-                Some(leader) => {
-                    let partitions =
-                        partitions.iter().map(|(topic, n)| (topic.to_string(), *n)).collect();
-                    let ask = ShardAsk { partitions, asked: Asked::WriteMarkers(written) };
-                    ask_node(&shard, leader, ask).await
-                }
-                None => vec![ErrorCode::LeaderNotAvailable; partitions.len()],
-            };
-            (partitions, codes)
+    let codes = match leader {
+        Some(leader) => {
+            let partitions = partitions.clone();
+            ask_node(shard, leader, ShardAsk { partitions, asked: Asked::WriteMarkers(written) })
+                .await
         }
-    });
-    let answers = reactor::join_all(asks).await;
-    let results = answers.iter().flat_map(|(partitions, codes)| {
-        partitions.iter().zip(codes).map(|((topic, partition), code)| (&**topic, *partition, *code))
-    });
-    seat.decide(&shard, |machine, now_ms| {
-        with_context(&shard, now_ms, |context| {
+        None => vec![ErrorCode::LeaderNotAvailable; partitions.len()],
+    };
+    let results = partitions.iter().zip(codes).map(|((topic, n), code)| (&**topic, *n, code));
+    seat.decide(shard, |machine, now_ms| {
+        with_context(shard, now_ms, |context| {
             machine.markers_written(&marker.transactional_id, marker.round, results, context)
         })
         .into()

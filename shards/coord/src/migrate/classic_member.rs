@@ -1,5 +1,6 @@
 //! Members of the classic protocol in a consumer group: join, sync, heartbeat, leave.
 
+use ahash::AHashSet;
 use wire::ErrorCode;
 use wire::messages as m;
 use wire::messages::leave_group_request::MemberIdentity;
@@ -203,7 +204,7 @@ impl Coordinator {
         ctx: &Context<'_>,
         out: &mut Decision,
     ) -> Vec<MemberResponse<'static>> {
-        let mut gone: Vec<Name> = Vec::new();
+        let (mut gone, mut seen): (Vec<Name>, AHashSet<Name>) = Default::default();
         let answers = members.iter().map(|member| {
             let left = match self.groups.get(id) {
                 Some(Group::Consumer(group)) => group.leaving(member),
@@ -211,7 +212,7 @@ impl Coordinator {
             };
             match left {
                 Ok(name) => {
-                    if !gone.contains(&name) {
+                    if seen.insert(name.clone()) {
                         gone.push(name);
                     }
                     leave_answer(member, ErrorCode::None)

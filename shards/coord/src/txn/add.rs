@@ -28,14 +28,10 @@ impl TxnCoordinator {
         out: &mut TxnDecision,
     ) -> TxnReply {
         let exists = |topic: &str, partition| ctx.cluster.has_partition(topic, partition);
-        let mut partitions = Partitions::default();
-        let mut all_exist = true;
-        for topic in &request.topics {
-            for partition in &topic.partitions {
-                all_exist &= exists(&topic.name, partition);
-                partitions.insert(&topic.name, partition);
-            }
-        }
+        let all_exist = request
+            .topics
+            .iter()
+            .all(|topic| topic.partitions.iter().all(|partition| exists(&topic.name, partition)));
         if !all_exist {
             // One that is missing keeps the others out as well.
             return added_each(request, |topic, partition| match exists(topic, partition) {
@@ -56,7 +52,11 @@ impl TxnCoordinator {
             };
         }
         let protocol = TransactionVersion::spoken(version >= FROM_LEADERS);
-        let result = self.add(id, producer, &partitions, protocol, ctx, out);
+        let topics: Vec<_> = request.topics.iter().collect();
+        let partitions = topics
+            .iter()
+            .flat_map(|topic| topic.partitions.iter().map(|partition| (&*topic.name, partition)));
+        let result = self.add(id, producer, partitions, protocol, ctx, out);
         added(request, fenced_before(FENCED_FROM, version, code_of(result)))
     }
 
@@ -70,9 +70,9 @@ impl TxnCoordinator {
     ) -> TxnReply {
         let id = &*request.transactional_id;
         let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
-        let partitions = Partitions::from_iter([(OFFSETS_TOPIC, partition)]);
         // With KIP-890 the group's coordinator asks, by AddPartitionsToTxn.
-        let result = self.add(id, producer, &partitions, TransactionVersion::V0, ctx, out);
+        let partitions = [(OFFSETS_TOPIC, partition)];
+        let result = self.add(id, producer, partitions, TransactionVersion::V0, ctx, out);
         let code = fenced_before(FENCED_FROM, version, code_of(result));
         TxnReply::AddOffsets(m::AddOffsetsToTxnResponse {
             error_code: code.code(),
@@ -80,11 +80,11 @@ impl TxnCoordinator {
         })
     }
 
-    fn add(
+    fn add<'p>(
         &mut self,
         id: &str,
         producer: Producer,
-        partitions: &Partitions,
+        partitions: impl IntoIterator<Item = (&'p str, i32)>,
         protocol: TransactionVersion,
         ctx: &TxnContext<'_>,
         out: &mut TxnDecision,
@@ -95,10 +95,11 @@ impl TxnCoordinator {
             return Err(ErrorCode::ConcurrentTransactions);
         }
         owned_by(txn, producer)?;
-        if txn.state == State::Ongoing && txn.partitions.contains_all(partitions) {
+        let partitions = Partitions::from_iter(partitions);
+        if txn.state == State::Ongoing && txn.partitions.contains_all(&partitions) {
             return Ok(());
         }
-        let next = txn.with_partitions(partitions, protocol, ctx.now_ms);
+        let next = txn.with_partitions(&partitions, protocol, ctx.now_ms);
         if id.len() + next.partitions.bytes() > self.config.partitions_bytes_max {
             // The record would not fit; so Kafka's answer when an append finds that out.
             return Err(ErrorCode::UnknownServerError);

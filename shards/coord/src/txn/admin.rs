@@ -1,5 +1,6 @@
 //! DescribeTransactions and ListTransactions.
 
+use ahash::AHashSet;
 use wire::messages as m;
 use wire::messages::describe_transactions_response::{TopicData, TransactionState};
 use wire::messages::list_transactions_response as listed;
@@ -53,12 +54,13 @@ impl TxnCoordinator {
             }
         };
         let states: Vec<Text<'_>> = request.state_filters.iter().collect();
-        let producer_ids: Vec<i64> = request.producer_id_filters.iter().collect();
+        let wanted = State::ALL.map(|state| states.iter().any(|name| **name == *state.name()));
+        let producer_ids: AHashSet<i64> = request.producer_id_filters.iter().collect();
         let passes = |id: &str, entry: &Entry| {
             let txn = &entry.txn;
             let open_ms = now_ms.saturating_sub(txn.started_ms);
             (producer_ids.is_empty() || producer_ids.contains(&txn.producer.id))
-                && (states.is_empty() || states.iter().any(|name| **name == *txn.state.name()))
+                && (states.is_empty() || wanted[txn.state as usize])
                 && (request.duration_filter < 0 || open_ms > request.duration_filter)
                 && pattern.as_ref().is_none_or(|pattern| pattern.is_match(id))
         };

@@ -6,10 +6,10 @@ use super::context::TxnContext;
 use super::record::TxnRecord;
 use super::request::TxnDecision;
 use super::state::State;
-use super::{Due, TxnCoordinator};
+use super::{BYTES_PER_CALL_MAX, Due, RECORD_BYTES, TxnCoordinator};
 use crate::Name;
 
-/// Ids looked at in one step of a sweep, which also bounds the tombstones in a batch.
+/// Ids looked at in one step of a sweep; what its tombstones may take is bounded as well.
 const SWEEP_IDS_MAX: usize = 1_000;
 /// How long an abort waits that has no producer id to go on with.
 const PRODUCER_ID_WAIT_MS: i64 = 1_000;
@@ -18,6 +18,7 @@ impl TxnCoordinator {
     pub(super) fn time_out(&mut self, id: &Name, ctx: &TxnContext<'_>, out: &mut TxnDecision) {
         let Some(entry) = self.entries.get(id) else { return };
         if entry.txn.state == State::Ongoing && self.abort_and_fence(id, ctx, out).is_err() {
+            out.lacks_producer_id = true;
             let due_ms = ctx.now_ms.saturating_add(PRODUCER_ID_WAIT_MS);
             self.timers.set(Due::Timeout(id.clone()), due_ms);
         }
@@ -32,6 +33,9 @@ impl TxnCoordinator {
             self.sweep.left = self.entries.keys().cloned().collect();
         }
         for _ in 0..SWEEP_IDS_MAX {
+            if out.bytes >= BYTES_PER_CALL_MAX {
+                break;
+            }
             let Some(id) = self.sweep.left.pop() else { break };
             self.expire_id(&id, now_ms, out);
         }
@@ -49,5 +53,6 @@ impl TxnCoordinator {
         self.apply(id, None);
         let key = TransactionLogKey { transactional_id: String::from(&**id).into() };
         out.records.push(TxnRecord { key, value: None, version: 0 });
+        out.bytes += id.len() + RECORD_BYTES;
     }
 }

@@ -74,6 +74,7 @@ impl TxnCoordinator {
         due.retain(|topic, partition| ctx.cluster.has_partition(topic, partition));
         if !due.is_empty() {
             sending.out.add_all(&due);
+            out.bytes += due.bytes();
             out.markers.push(Marker {
                 transactional_id: id.clone(),
                 round: sending.round,
@@ -103,11 +104,14 @@ impl TxnCoordinator {
             return out;
         }
         let sending = &mut entry.sending;
-        for (topic, partition, code) in results {
-            if sending.out.remove(topic, partition) && !is_settled(topic, partition, code, ctx) {
-                sending.unsent.insert(topic, partition);
-            }
-        }
+        let answered: Vec<_> = results
+            .into_iter()
+            .filter(|(topic, partition, _)| sending.out.contains(topic, *partition))
+            .collect();
+        let failed = answered.iter().filter(|(topic, n, code)| !is_settled(topic, *n, *code, ctx));
+        sending.unsent.add_all(&Partitions::from_iter(failed.map(|(topic, n, _)| (*topic, *n))));
+        let answered = Partitions::from_iter(answered.iter().map(|(topic, n, _)| (*topic, *n)));
+        sending.out.retain(|topic, partition| !answered.contains(topic, partition));
         if !sending.unsent.is_empty() {
             let due_ms = ctx.now_ms.saturating_add(sending.backoff_ms);
             sending.backoff_ms = (sending.backoff_ms * 2).min(BACKOFF_MAX_MS);

@@ -64,6 +64,11 @@ pub struct TxnCoordinator {
 
 /// Deadlines handled in one call, so that many at once do not hold up the shard.
 const TIMERS_PER_CALL_MAX: usize = 256;
+/// What a call's records and markers may take before the next one goes on: its batch, which one record
+/// more may overshoot, must be one that can be appended and read.
+const BYTES_PER_CALL_MAX: usize = 1 << 20;
+/// What a record takes beside its id and partitions, about.
+const RECORD_BYTES: usize = 128;
 
 impl TxnCoordinator {
     /// A coordinator that has not read its log yet: [`replay`](Self::replay) it, then say
@@ -146,6 +151,9 @@ impl TxnCoordinator {
     pub fn on_time(&mut self, ctx: &TxnContext<'_>) -> TxnDecision {
         let mut out = TxnDecision::default();
         for _ in 0..TIMERS_PER_CALL_MAX {
+            if out.bytes >= BYTES_PER_CALL_MAX {
+                return out;
+            }
             match self.timers.pop_due(ctx.now_ms) {
                 Some(Due::Timeout(id)) => self.time_out(&id, ctx, &mut out),
                 Some(Due::Markers(id)) => self.send_unsent(&id, ctx, &mut out),
@@ -172,6 +180,7 @@ impl TxnCoordinator {
         let value = Some(next.to_value(version));
         let key = TransactionLogKey { transactional_id: String::from(&**id).into() };
         out.records.push(TxnRecord { key, value, version });
+        out.bytes += id.len() + next.partitions.bytes() + RECORD_BYTES;
         match next.deadline_ms() {
             Some(due_ms) => self.timers.set(Due::Timeout(id.clone()), due_ms),
             None => self.timers.cancel(&Due::Timeout(id.clone())),

@@ -23,38 +23,28 @@ impl Partitions {
         self.topics().flat_map(|(topic, parts)| parts.iter().map(move |part| (topic, *part)))
     }
 
-    pub fn insert(&mut self, topic: &str, partition: i32) {
-        match self.at(topic) {
-            Ok(at) => {
-                let parts = &mut self.0[at].1;
-                if let Err(gap) = parts.binary_search(&partition) {
-                    parts.insert(gap, partition);
-                }
-            }
-            Err(gap) => self.0.insert(gap, (Name::from(topic), vec![partition])),
-        }
-    }
-
-    /// Whether it was there.
-    pub fn remove(&mut self, topic: &str, partition: i32) -> bool {
-        let Ok(at) = self.at(topic) else { return false };
-        let parts = &mut self.0[at].1;
-        let Ok(found) = parts.binary_search(&partition) else { return false };
-        parts.remove(found);
-        if parts.is_empty() {
-            self.0.remove(at);
-        }
-        true
-    }
-
     pub fn contains_all(&self, other: &Partitions) -> bool {
         other.iter().all(|(topic, partition)| self.contains(topic, partition))
     }
 
+    /// Linear in both, as all that is done to many partitions at once: a request names as many as it likes.
     pub fn add_all(&mut self, other: &Partitions) {
-        for (topic, partition) in other.iter() {
-            self.insert(topic, partition);
+        let mine = std::mem::take(&mut self.0);
+        let mut theirs = other.0.iter().peekable();
+        self.0.reserve(mine.len() + other.0.len());
+        for (topic, mut parts) in mine {
+            while let Some(before) = theirs.next_if(|(name, _)| *name < topic) {
+                self.0.push(before.clone());
+            }
+            if let Some((_, added)) = theirs.next_if(|(name, _)| *name == topic) {
+                parts.extend(added);
+                // Two runs in order, which this sort only merges.
+                parts.sort();
+                parts.dedup();
+            }
+            self.0.push((topic, parts));
         }
+        self.0.extend(theirs.cloned());
     }
 
     /// Keeps those that the question is answered yes for.
@@ -79,12 +69,17 @@ impl Partitions {
 const TOPIC_BYTES: usize = 8;
 
 impl<'a> FromIterator<(&'a str, i32)> for Partitions {
+    /// In any order, with repetitions.
     fn from_iter<I: IntoIterator<Item = (&'a str, i32)>>(items: I) -> Self {
-        let mut all = Partitions::default();
-        for (topic, partition) in items {
-            all.insert(topic, partition);
-        }
-        all
+        let mut items: Vec<(&str, i32)> = items.into_iter().collect();
+        items.sort_unstable();
+        items.dedup();
+        let topics = items.chunk_by(|(topic, _), (next, _)| topic == next);
+        let topics = topics.filter_map(|of_topic| {
+            let (topic, _) = of_topic.first()?;
+            Some((Name::from(*topic), of_topic.iter().map(|(_, part)| *part).collect()))
+        });
+        Partitions(topics.collect())
     }
 }
 
@@ -99,11 +94,48 @@ mod tests {
         assert!(parts.contains("t", 1) && !parts.contains("t", 0) && !parts.contains("u", 1));
         assert!(parts.contains_all(&Partitions::from_iter([("t", 1)])));
         assert!(!parts.contains_all(&Partitions::from_iter([("t", 1), ("u", 0)])));
-        assert!(parts.remove("a", 0) && !parts.remove("a", 0) && !parts.remove("t", 3));
+        parts.retain(|topic, _| topic != "a");
         assert_eq!(parts.topics().collect::<Vec<_>>(), [("t", &[1, 2][..])]);
         parts.retain(|_, partition| partition == 2);
         assert_eq!(parts, Partitions::from_iter([("t", 2)]));
         parts.retain(|_, _| false);
         assert!(parts.is_empty());
+    }
+
+    #[test]
+    fn a_union_has_what_either_has() {
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        for n in 0..2_000i32 {
+            // Out of order, with repetitions, some of both.
+            let item = (["a", "b", "c", "d", "e"][(n * 13 % 5) as usize], n * 7_919 % 301);
+            if n % 3 != 0 && item.0 != "a" {
+                one.push(item);
+            }
+            if n % 2 == 0 && item.0 != "d" {
+                other.push(item);
+            }
+        }
+        let expected: std::collections::BTreeSet<_> = one.iter().chain(&other).copied().collect();
+        let other = Partitions::from_iter(other);
+        for mut all in [Partitions::from_iter(one), Partitions::from_iter(expected.clone())] {
+            all.add_all(&other);
+            assert!(all.iter().eq(expected.iter().copied()));
+            assert!(all.contains_all(&other));
+        }
+        let mut none = Partitions::default();
+        none.add_all(&other);
+        assert_eq!(none, other);
+    }
+
+    /// As many as a request may name, each out of order: a minute and more where each is put in its place
+    /// one after the other.
+    #[test]
+    fn many_out_of_order_are_no_work() {
+        const MANY: i32 = 200_000;
+        let names: Vec<String> = (0..MANY).rev().map(|n| format!("{n:06}")).collect();
+        let mut all = Partitions::from_iter(names.iter().map(|name| (name.as_str(), 0)));
+        assert_eq!(all.topics().count(), names.len());
+        all.add_all(&Partitions::from_iter((0..MANY).rev().map(|n| ("100000", n))));
+        assert_eq!(all.iter().count(), 2 * names.len() - 1);
     }
 }

@@ -72,6 +72,12 @@ pub struct TxnDecision {
     pub records: Vec<TxnRecord<'static>>,
     pub replies: Vec<(Token, TxnReply)>,
     pub markers: Vec<Marker>,
+    /// An id whose epochs are used up had to wait: see to it that [`Cluster::fresh_producer_id`] has one.
+    ///
+    /// [`Cluster::fresh_producer_id`]: super::Cluster::fresh_producer_id
+    pub lacks_producer_id: bool,
+    /// What the records and markers take, about.
+    pub(super) bytes: usize,
 }
 
 impl TxnDecision {

@@ -264,12 +264,10 @@ impl Txn {
         let status = value.transaction_status;
         let state = State::ALL.into_iter().find(|state| *state as i8 == status);
         let state = state.ok_or_else(|| CoordError::Status { id: id.into(), status })?;
-        let mut partitions = Partitions::default();
-        for topic in value.transaction_partitions.iter().flatten() {
-            for partition in &topic.partition_ids {
-                partitions.insert(&topic.topic, partition);
-            }
-        }
+        let topics: Vec<_> = value.transaction_partitions.iter().flatten().collect();
+        let partitions = Partitions::from_iter(topics.iter().flat_map(|topic| {
+            topic.partition_ids.iter().map(|partition| (&*topic.topic, partition))
+        }));
         Ok(Txn {
             producer: Producer { id: value.producer_id, epoch: value.producer_epoch },
             previous_id: value.previous_producer_id,
