@@ -6,7 +6,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub const FAMILIES: [&str; 9] = [
     "tools",
 ];
 
-pub const SCENARIOS: [&str; 56] = [
+pub const SCENARIOS: [&str; 58] = [
     "create-topic",
     "produce-sync",
     "produce-async",
@@ -85,11 +85,13 @@ pub const SCENARIOS: [&str; 56] = [
     "txn-consume-transform",
     "txn-timeout",
     "txn-broker-kill",
+    "txn-client-kill",
+    "streams-word-count",
     "txn-old-protocol",
 ];
 
 /// What the family `tools` has instead: a scenario for each of Kafka's own tools.
-pub const TOOLS: [&str; 27] = [
+pub const TOOLS: [&str; 29] = [
     "kafka-topics",
     "kafka-configs",
     "kafka-get-offsets",
@@ -113,13 +115,15 @@ pub const TOOLS: [&str; 27] = [
     "kafka-dump-log-offsets",
     "kafka-transactions",
     "kafka-transactions-abort",
+    "kafka-transactions-hanging",
+    "corelane-txn",
     "kafka-producer-perf-test-transactional",
     "kafka-console-consumer-isolation",
     "kafka-dump-log",
     "kafka-dump-log-compacted",
 ];
 
-/// A program that prints no result for this long is given up. Every scenario ends itself in half.
+/// A program that prints no result for this long is given up. Every scenario ends itself before.
 const SILENCE: Duration = Duration::from_secs(120);
 /// Lines a program may be ahead of the runner.
 const LINES_AHEAD: usize = 64;
@@ -187,10 +191,12 @@ impl Family {
     }
 
     /// Runs `expected` scenarios (`only` one of them, if named), and tells `report` of each in
-    /// turn, whatever the program does, and of what else the program wants.
+    /// turn, whatever the program does, and of what else the program wants. `corelane` is the
+    /// binary whose client commands some scenarios run.
     pub fn run(
         &self,
         broker: (&str, &str),
+        corelane: &Path,
         only: Option<&str>,
         expected: &[String],
         mut report: impl FnMut(Said),
@@ -198,6 +204,7 @@ impl Family {
         let (bootstrap, data_dirs) = broker;
         let mut command = Command::new(&self.script);
         command.args(["--bootstrap", bootstrap, "--data-dir", data_dirs]);
+        command.env("CORELANE_BIN", corelane);
         if let Some(scenario) = only {
             command.args(["--only", scenario]);
         }

@@ -35,7 +35,12 @@ type member struct {
 }
 
 func (d *driver) Join(ctx context.Context, topic, group, protocol string) (suite.Member, error) {
+	return d.join(ctx, topic, group, "")
+}
+
+func (d *driver) join(ctx context.Context, topic, group, instance string) (*member, error) {
 	config := settings()
+	config.Consumer.Group.InstanceId = instance
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}

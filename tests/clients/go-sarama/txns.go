@@ -69,23 +69,28 @@ func (d *driver) Fenced(err error) bool {
 // pipe polls again what it has kept of an aborted transaction.
 type pipe struct {
 	*transactor
-	member *member
-	source string
-	group  string
-	again  []*suite.Record
+	member   *member
+	source   string
+	group    string
+	instance *string
+	again    []*suite.Record
 }
 
-func (d *driver) Pipe(ctx context.Context, source, group, id string) (suite.Pipe, error) {
+func (d *driver) Pipe(ctx context.Context, source, group, id, instance string) (suite.Pipe, error) {
 	t, err := d.transactor(id, time.Minute)
 	if err != nil {
 		return nil, err
 	}
-	joined, err := d.Join(ctx, source, group, suite.Classic)
+	member, err := d.join(ctx, source, group, instance)
 	if err != nil {
 		t.Close()
 		return nil, err
 	}
-	return &pipe{transactor: t, member: joined.(*member), source: source, group: group}, nil
+	p := &pipe{transactor: t, member: member, source: source, group: group}
+	if instance != "" {
+		p.instance = &instance
+	}
+	return p, nil
 }
 
 func (p *pipe) Poll(ctx context.Context) ([]*suite.Record, error) {
@@ -123,7 +128,8 @@ func (p *pipe) Transact(ctx context.Context, sink string, records []*suite.Recor
 	if session == nil {
 		return false, errors.New("the session of the group is over")
 	}
-	group := &sarama.ConsumerGroupMetadata{GroupID: p.group, GenerationID: session.GenerationID(), MemberID: session.MemberID()}
+	group := &sarama.ConsumerGroupMetadata{GroupID: p.group, GenerationID: session.GenerationID(), MemberID: session.MemberID(),
+		GroupInstanceID: p.instance}
 	err := p.inner.AddOffsetsToTxnWithGroupMetadata(map[string][]*sarama.PartitionOffsetMetadata{p.source: offsets}, group)
 	if err != nil {
 		return false, err

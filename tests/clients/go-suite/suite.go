@@ -15,7 +15,7 @@ import (
 )
 
 // scenarioLimit bounds one scenario, so that a broker that never answers is a failure and not a hang.
-const scenarioLimit = 55 * time.Second
+const scenarioLimit = 100 * time.Second
 
 // readBackLimit bounds the reading of records that are known to be there.
 const readBackLimit = 30 * time.Second
@@ -164,6 +164,7 @@ func Main(family string, protocols []string, open func(bootstrap []string) (Driv
 	only := flag.String("only", "", "run this scenario alone")
 	list := flag.Bool("list", false, "print the scenario names")
 	member := flag.String("member", "", "for the program's own use: TOPIC,GROUP,PROTOCOL of a member to be killed")
+	pipes := flag.String("pipeline", "", "for the program's own use: SOURCE,SINK,COUNT of a pipeline to be killed")
 	flag.String("data-dir", "", "the broker's data directory, which no scenario here reads")
 	flag.Parse()
 	if *list {
@@ -183,6 +184,14 @@ func Main(family string, protocols []string, open func(bootstrap []string) (Driv
 		}
 		fmt.Fprintf(os.Stderr, "%s: a member ends: %v\n", family, err)
 		os.Exit(1)
+	}
+	if words := strings.Split(*pipes, ","); len(words) == 3 {
+		err := servePipeline(open, strings.Split(*bootstrap, ","), words[0], words[1], words[2])
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "%s: a pipeline ends: %v\n", family, err)
+			os.Exit(1)
+		}
+		return
 	}
 	ran, failed := 0, 0
 	for _, s := range scenarios {
@@ -239,18 +248,21 @@ func attempt(ctx context.Context, family string, s scenario, bootstrap []string,
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer driver.Close()
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case failure:
-			err = p.err
-		default:
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
+	defer caught(&err)
 	topic := fmt.Sprintf("%s-%s-%s", s.name, family, hex.EncodeToString(randomBytes(4)))
 	s.body(&run{driver, ctx, topic, bootstrap})
 	return nil
+}
+
+// caught is deferred; it makes an error of a failure.
+func caught(err *error) {
+	switch p := recover().(type) {
+	case nil:
+	case failure:
+		*err = p.err
+	default:
+		*err = fmt.Errorf("panic: %v", p)
+	}
 }
 
 func (r *run) fail(format string, args ...any) {

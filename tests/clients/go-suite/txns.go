@@ -43,7 +43,8 @@ type Pipe interface {
 type TxnDriver interface {
 	// Transactor gives a producer that has initialised its id.
 	Transactor(ctx context.Context, id string, timeout time.Duration) (Transactor, error)
-	Pipe(ctx context.Context, source, group, id string) (Pipe, error)
+	// Pipe gives one that has initialised its id; it is a static member, if an instance is named.
+	Pipe(ctx context.Context, source, group, id, instance string) (Pipe, error)
 	// ConsumeCommitted is Consume of what is committed.
 	ConsumeCommitted(ctx context.Context, topic string, starts map[int32]Start) (Consumer, error)
 	// Fenced is whether an error says that the id is another producer's by now.
@@ -56,6 +57,7 @@ var txnScenarios = []scenario{
 	{"txn-consume-transform", consumeTransform},
 	{"txn-timeout", txnTimeout},
 	{"txn-broker-kill", brokerKill},
+	{"txn-client-kill", clientKill},
 }
 
 func indexed(count int32, bounds ...int) []*Record {
@@ -257,6 +259,7 @@ func fencing(r *run) {
 type pipeline struct {
 	*run
 	source, sink   string
+	instance       string
 	count          int
 	rounds, aborts int
 }
@@ -288,7 +291,7 @@ func (p *pipeline) until(count int, before func(round int) bool) {
 	for p.committed() < count {
 		var pipe Pipe
 		p.eventually("a new pipe", func() (err error) {
-			pipe, err = p.Pipe(p.ctx, p.source, p.source, p.sink)
+			pipe, err = p.Pipe(p.ctx, p.source, p.source, p.sink, p.instance)
 			return err
 		})
 		err := p.turn(pipe, count, before)

@@ -202,12 +202,13 @@ class Consumer(suite.Consumer):
 
 
 class Member(suite.Member):
-    def __init__(self, bootstrap, topic, group, protocol):
+    def __init__(self, bootstrap, topic, group, protocol, instance):
         async def begin():
             consumer = AIOKafkaConsumer(
                 topic,
                 bootstrap_servers=bootstrap,
                 group_id=group,
+                group_instance_id=instance,
                 partition_assignment_strategy=[RangePartitionAssignor],
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
@@ -328,8 +329,8 @@ class Client(suite.Client):
         tp = TopicPartition(topic, partition)
         return wait(self.admin.delete_records({tp: RecordsToDelete(before)}))[tp]
 
-    def member(self, topic, group, protocol):
-        return Member(self.bootstrap, topic, group, protocol)
+    def member(self, topic, group, protocol, instance=None):
+        return Member(self.bootstrap, topic, group, protocol, instance)
 
     def committed(self, group, topic):
         found = wait(self.admin.list_consumer_group_offsets(group))

@@ -246,7 +246,7 @@ class Consumer(suite.Consumer):
 
 
 class Member(suite.Member):
-    def __init__(self, bootstrap, topic, group, protocol):
+    def __init__(self, bootstrap, topic, group, protocol, instance):
         settings = {
             "classic": {"partition.assignment.strategy": "range", **CLASSIC},
             "cooperative": {"partition.assignment.strategy": "cooperative-sticky", **CLASSIC},
@@ -260,6 +260,7 @@ class Member(suite.Member):
                 "auto.offset.reset": "earliest",
                 "allow.auto.create.topics": False,
                 **settings[protocol],
+                **({"group.instance.id": instance} if instance else {}),
             }
         )
         self.inner.subscribe([topic])
@@ -361,8 +362,8 @@ class Client(suite.Client):
         [deleted] = self.admin.delete_records([TopicPartition(topic, partition, before)]).values()
         return result(deleted).low_watermark
 
-    def member(self, topic, group, protocol):
-        return Member(self.bootstrap, topic, group, protocol)
+    def member(self, topic, group, protocol, instance=None):
+        return Member(self.bootstrap, topic, group, protocol, instance)
 
     def committed(self, group, topic):
         asked = [ConsumerGroupTopicPartitions(group)]

@@ -151,13 +151,14 @@ class Consumer(suite.Consumer):
 
 
 class Member(suite.Member):
-    def __init__(self, bootstrap, topic, group, protocol):
+    def __init__(self, bootstrap, topic, group, protocol, instance):
         self.topic = topic
         assignor = {"classic": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
         self.inner = KafkaConsumer(
             topic,
             bootstrap_servers=bootstrap,
             group_id=group,
+            group_instance_id=instance,
             partition_assignment_strategy=[assignor[protocol]],
             auto_offset_reset="earliest",
             enable_auto_commit=False,
@@ -262,8 +263,8 @@ class Client(suite.Client):
         tp = TopicPartition(topic, partition)
         return self.admin.delete_records({tp: before})[tp]["low_watermark"]
 
-    def member(self, topic, group, protocol):
-        return Member(self.bootstrap, topic, group, protocol)
+    def member(self, topic, group, protocol, instance=None):
+        return Member(self.bootstrap, topic, group, protocol, instance)
 
     def committed(self, group, topic):
         found = self.admin.list_group_offsets({group: None})[group]

@@ -224,9 +224,9 @@ class Client(ABC):
         """Gives the new low watermark."""
 
     @abstractmethod
-    def member(self, topic, group, protocol):
+    def member(self, topic, group, protocol, instance=None):
         """`protocol` is one of `group_protocols`: "classic" (eager, range), "cooperative" or
-        "consumer" (KIP-848)."""
+        "consumer" (KIP-848). A static member, if `instance` is given."""
 
     @abstractmethod
     def committed(self, group, topic):

@@ -14,7 +14,7 @@ from scenarios import Kit
 
 SCENARIOS = scenarios.SCENARIOS | groups.SCENARIOS | txns.SCENARIOS
 
-SCENARIO_S = 60
+SCENARIO_S = 100
 
 
 def main(client_class, lacks=()):
@@ -28,6 +28,8 @@ def main(client_class, lacks=()):
     parser.add_argument("--data-dir")
     # For the program's own use: topic, group and protocol of a member that may be killed.
     parser.add_argument("--member", nargs=3, help=argparse.SUPPRESS)
+    # The same: source, sink and number of records of a pipeline.
+    parser.add_argument("--pipeline", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(names))
@@ -37,6 +39,10 @@ def main(client_class, lacks=()):
     if arguments.member:
         groups.serve(client_class(arguments.bootstrap), *arguments.member)
         return
+    if arguments.pipeline:
+        txns.serve(lambda: client_class(arguments.bootstrap), *arguments.pipeline)
+        sys.stdout.flush()
+        os._exit(0)
     failed = False
     for name in [arguments.only] if arguments.only else names:
         failed |= not run(client_class, arguments.bootstrap, name)

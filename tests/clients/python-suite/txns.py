@@ -1,16 +1,31 @@
 """The scenarios of transactions in tests/clients/README.md for the Python libraries."""
 
+import queue
+import random
 import secrets
+import subprocess
 import sys
+import threading
 import time
 
 from client import Fenced, MustAbort, Record
-from scenarios import PATIENCE_S, equal, key, that, value, wait_for
+from scenarios import PATIENCE_S, Kit, equal, key, that, value, wait_for
 
 PARTITIONS = 4
 PIPELINE_PARTITIONS = 2
 # Records in one transaction of a pipeline.
 CHUNK = 10
+# Of a pipeline's process: how often it is killed, and after at most how many rounds and how long.
+KILLS = 6
+BROKER_KILLED_IN = 2
+KILLED_WITHIN_ROUNDS = 12
+KILLED_WITHIN_S = 0.03
+STARTED_WITHIN_S = 1
+# The broker may have to start meanwhile.
+SAYS_WITHIN_S = 60
+# As a static member, who comes again finds its partitions without waiting for the end of the session
+# of the one who was killed.
+INSTANCE = "worker"
 
 
 def transactor(kit, name, **settings):
@@ -163,38 +178,53 @@ def fencing(kit):
     same("committed", expected, seen(kit, topic, PARTITIONS, "read_committed"))
 
 
+def until_it_works(what, make):
+    def attempt():
+        try:
+            return make()
+        except Exception as error:
+            print(f"{what}: {error!r}", file=sys.stderr)
+            return None
+
+    return wait_for(what, attempt)
+
+
 class Pipeline:
     """Reads a topic and writes each record to another, in transactions with the offsets of what was
     read."""
 
-    def __init__(self, kit, count):
+    def __init__(self, kit, source, sink, count, instance=None):
         self.kit = kit
+        self.source = source
+        self.sink = sink
         self.count = count
-        self.source = kit.new_topic(PIPELINE_PARTITIONS)
-        self.sink = kit.new_topic(PIPELINE_PARTITIONS)
-        kit.send(self.source, [Record(i % PIPELINE_PARTITIONS, key(i), value(i)) for i in range(count)])
+        self.instance = instance
         self.rounds = 0
         self.aborted = 0
         self.done = 0
 
+    @classmethod
+    def filled(cls, kit, count):
+        source, sink = (kit.new_topic(PIPELINE_PARTITIONS) for _ in range(2))
+        kit.send(source, [Record(i % PIPELINE_PARTITIONS, key(i), value(i)) for i in range(count)])
+        return cls(kit, source, sink, count)
+
     def committed(self):
         # The coordinator may be loading, or its broker be away.
-        found = self.retried(
+        found = until_it_works(
             "committed offsets", lambda: self.kit.client.committed(self.source, self.source)
         )
         return sum(max(offset, 0) for offset in found.values())
 
     def run(self, until, before_end):
         """Until so many are committed. `before_end(round)` says whether to abort the round."""
-        deadline = time.monotonic() + 50
+        deadline = time.monotonic() + 90
         while self.done < until:
             that("the pipeline ends", time.monotonic() < deadline)
             # A new producer waits for the end of what the one before it left, so that a new member
             # finds all that was committed.
-            producer = self.retried("a producer", lambda: transactor(self.kit, self.sink))
-            member = self.retried(
-                "a member", lambda: self.kit.client.member(self.source, self.source, "classic")
-            )
+            producer = until_it_works("a producer", lambda: transactor(self.kit, self.sink))
+            member = until_it_works("a member", self.member)
             try:
                 self.turn(producer, member, until, before_end, deadline)
             except MustAbort as error:
@@ -202,15 +232,8 @@ class Pipeline:
             finally:
                 member.close()
 
-    def retried(self, what, make):
-        def attempt():
-            try:
-                return make()
-            except Exception as error:
-                print(f"{what}: {error!r}", file=sys.stderr)
-                return None
-
-        return wait_for(what, attempt)
+    def member(self):
+        return self.kit.client.member(self.source, self.source, "classic", self.instance)
 
     def turn(self, producer, member, until, before_end, deadline):
         known = False
@@ -246,7 +269,7 @@ class Pipeline:
 
 
 def consume_transform(kit):
-    pipeline = Pipeline(kit, 600)
+    pipeline = Pipeline.filled(kit, 600)
     # The second life goes on where the first ended.
     for until in (300, 600):
         pipeline.run(until, lambda number: number % 3 == 1)
@@ -272,7 +295,7 @@ def timeout(kit):
 
 
 def broker_kill(kit):
-    pipeline = Pipeline(kit, 600)
+    pipeline = Pipeline.filled(kit, 600)
 
     def before_end(number):
         # Here the transaction has its records and offsets.
@@ -284,10 +307,83 @@ def broker_kill(kit):
     pipeline.check()
 
 
+class PipelineProcess:
+    """A pipeline as a process of its own, see `serve`, which says each round."""
+
+    def __init__(self, kit, pipeline):
+        command = [sys.executable, sys.argv[0], "--bootstrap", kit.client.bootstrap]
+        command += ["--pipeline", pipeline.source, pipeline.sink, str(pipeline.count)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        kit.open.callback(self.kill)
+        self.lines = queue.Queue()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def says(self):
+        try:
+            return self.lines.get(timeout=SAYS_WITHIN_S)
+        except queue.Empty:
+            raise AssertionError("the pipeline's process says nothing") from None
+
+    def go_on(self, rounds):
+        for _ in range(rounds):
+            that("the pipeline's process goes on", self.says() is not None)
+
+    def finish(self):
+        while self.says() is not None:
+            pass
+        equal("exit code of the pipeline's process", 0, self.process.wait(PATIENCE_S))
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def serve(connect, source, sink, count):
+    """The life of one that is to be killed. The broker may be away when it begins."""
+    client = until_it_works("a client", connect)
+    pipeline = Pipeline(Kit(client, "pipeline"), source, sink, int(count), INSTANCE)
+
+    def before_end(number):
+        print("round", number, flush=True)
+        return number % 5 == 4
+
+    with pipeline.kit.open:
+        pipeline.run(pipeline.count, before_end)
+
+
+def client_kill(kit):
+    pipeline = Pipeline.filled(kit, 1_000)
+    seed = secrets.randbits(32)
+    print(f"kills by seed {seed}", file=sys.stderr)
+    chance = random.Random(seed)
+    # The broker is killed while the process lives, or together with it.
+    alone = chance.random() < 0.5
+    for life in range(KILLS):
+        process = PipelineProcess(kit, pipeline)
+        rounds = chance.randint(0, KILLED_WITHIN_ROUNDS)
+        if life == BROKER_KILLED_IN and alone:
+            process.go_on(chance.randint(1, KILLED_WITHIN_ROUNDS))
+            print("kill broker", flush=True)
+        process.go_on(rounds)
+        # The moment that the kill comes at is what is tried here; nothing waits for it.
+        time.sleep(chance.uniform(0, KILLED_WITHIN_S if rounds else STARTED_WITHIN_S))
+        if life == BROKER_KILLED_IN and not alone:
+            print("kill broker", flush=True)
+        process.kill()
+    PipelineProcess(kit, pipeline).finish()
+    pipeline.check()
+
+
 SCENARIOS = {
     "txn-commit-abort": commit_abort,
     "txn-fencing": fencing,
     "txn-consume-transform": consume_transform,
     "txn-timeout": timeout,
     "txn-broker-kill": broker_kill,
+    "txn-client-kill": client_kill,
 }

@@ -3,11 +3,13 @@
 //! Starts the broker (unless `--bootstrap` names one that runs), builds and runs the families one
 //! after the other, repeats what failed, and ends on the line `N passed, N failed`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use corelane_tests::families::{FAMILIES, Family, Outcome, SCENARIOS, Said, TOOLS};
+use corelane_tests::repository::corelane_binary;
 use corelane_tests::{Broker, BrokerOptions, Error, Result, Target};
 
 /// Run real Kafka clients against Corelane or Apache Kafka.
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
 
 struct Runner<'a> {
     arguments: &'a Arguments,
+    corelane: PathBuf,
     broker: Option<Broker>,
     passed: u32,
     /// What failed and why, said again at the end: a long run's output is often kept from there on.
@@ -92,6 +95,7 @@ impl<'a> Runner<'a> {
             ("group.consumer.session.timeout.ms", "6000"),
         ];
         let settings = settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let corelane = corelane_binary()?;
         let broker = match &arguments.bootstrap {
             Some(_) => None,
             None => Some(Broker::start_new(BrokerOptions {
@@ -104,7 +108,7 @@ impl<'a> Runner<'a> {
                 })
             })?),
         };
-        Ok(Self { arguments, broker, passed: 0, failed: Vec::new(), skipped: 0 })
+        Ok(Self { arguments, corelane, broker, passed: 0, failed: Vec::new(), skipped: 0 })
     }
 
     fn family(&mut self, family: &Family) {
@@ -122,7 +126,9 @@ impl<'a> Runner<'a> {
         }
         let (bootstrap, data_dir) = self.broker_address();
         let began = Instant::now();
-        let ran = family.run((&bootstrap, &data_dir), only, &expected, |said| match said {
+        let broker = (bootstrap.as_str(), data_dir.as_str());
+        let corelane = self.corelane.clone();
+        let ran = family.run(broker, &corelane, only, &expected, |said| match said {
             Said::Outcome(outcome) => self.count(&family.name, &outcome),
             Said::KillBroker => self.kill_broker(&family.name),
         });

@@ -137,30 +137,37 @@ pub(super) const TRANSACTIONS: Section = Section {
     title: "Transactions",
     keys: &[
         read_only("transaction.state.log.num.partitions", Kind::Int)
+            .honoured()
             .default("50")
             .at_least(1)
             .doc("Partitions of the transaction state topic."),
         read_only("transaction.state.log.replication.factor", Kind::Short)
+            .honoured()
             .default("3")
             .at_least(1)
             .doc("Replicas of the transaction state topic, at most as many as brokers are alive."),
         read_only("transaction.state.log.min.isr", Kind::Int)
+            .honoured()
             .default("2")
             .at_least(1)
             .doc("Least in-sync replicas of the transaction state topic."),
         read_only("transaction.state.log.segment.bytes", Kind::Int)
+            .honoured()
             .default("104857600")
             .at_least(1)
             .doc("Segment size of the transaction state topic."),
         read_only("transaction.state.log.load.buffer.size", Kind::Int)
+            .honoured()
             .default("5242880")
             .at_least(1)
             .doc("Bytes read at a time while transaction state is loaded."),
         read_only("transaction.max.timeout.ms", Kind::Int)
+            .honoured()
             .default("900000")
             .at_least(1)
             .doc("Longest transaction timeout that a producer may ask for."),
         read_only("transactional.id.expiration.ms", Kind::Int)
+            .honoured()
             .default("604800000")
             .at_least(1)
             .doc("A transactional id unused for this long is forgotten."),
@@ -169,20 +176,24 @@ pub(super) const TRANSACTIONS: Section = Section {
             .at_least(1)
             .doc("Time between two looks for transactions that timed out."),
         read_only("transaction.remove.expired.transaction.cleanup.interval.ms", Kind::Int)
+            .honoured()
             .default("3600000")
             .at_least(1)
             .doc("Time between two looks for transactional ids to forget."),
         cluster_wide("transaction.partition.verification.enable", Kind::Bool)
+            .honoured()
             .default("true")
             .doc("Check with the coordinator before a transaction writes to a partition."),
         read_only("transaction.two.phase.commit.enable", Kind::Bool)
             .default("false")
             .doc("Allow transactions that an outside coordinator prepares."),
         read_only("add.partitions.to.txn.retry.backoff.ms", Kind::Int)
+            .honoured()
             .default("20")
             .at_least(1)
             .doc("First wait before a partition is added to a transaction again."),
         read_only("add.partitions.to.txn.retry.backoff.max.ms", Kind::Int)
+            .honoured()
             .default("100")
             .at_least(0)
             .doc("Longest wait before a partition is added to a transaction again."),

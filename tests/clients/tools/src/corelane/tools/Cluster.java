@@ -5,8 +5,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Random;
 import java.util.stream.Stream;
+import org.apache.kafka.clients.admin.Admin;
 
 /** The broker under test, and the tool calls that several scenarios make. */
 final class Cluster {
@@ -23,6 +25,10 @@ final class Cluster {
         this.bootstrap = bootstrap;
         this.dataDirs = dataDirs;
         this.scenario = scenario;
+    }
+
+    Admin admin() {
+        return Admin.create(Map.of("bootstrap.servers", bootstrap));
     }
 
     /** Runs a tool with `--bootstrap-server` in front of the other arguments. */

@@ -16,18 +16,20 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /** Kafka's tools around transactions. */
 final class Transactions {
-    private static final String COMMAND = "TransactionsCommand";
+    static final String COMMAND = "TransactionsCommand";
 
     private Transactions() {}
 
     static void addTo(Map<String, Main.Scenario> scenarios) {
         scenarios.put("kafka-transactions", Transactions::look);
         scenarios.put("kafka-transactions-abort", Transactions::abort);
+        scenarios.put("kafka-transactions-hanging", Hanging::run);
+        scenarios.put("corelane-txn", Hanging::corelane);
         scenarios.put("kafka-producer-perf-test-transactional", Transactions::perfTest);
         scenarios.put("kafka-console-consumer-isolation", Transactions::isolation);
     }
 
-    private static KafkaProducer<String, String> producer(Cluster cluster, String id) {
+    static KafkaProducer<String, String> producer(Cluster cluster, String id) {
         Map<String, Object> settings = Map.of("bootstrap.servers", cluster.bootstrap, "transactional.id", id,
                 "transaction.timeout.ms", 50_000);
         var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
@@ -35,17 +37,21 @@ final class Transactions {
         return producer;
     }
 
-    /** Values `from` to `to` to partition 0 in a transaction that is left open. */
     private static void begin(KafkaProducer<String, String> producer, String topic, int from, int to) {
+        begin(producer, topic, 0, from, to);
+    }
+
+    /** Values `from` to `to` to a partition in a transaction that is left open. */
+    static void begin(KafkaProducer<String, String> producer, String topic, int partition, int from, int to) {
         producer.beginTransaction();
         for (int i = from; i < to; i++) {
-            producer.send(new ProducerRecord<>(topic, 0, null, "value-" + i));
+            producer.send(new ProducerRecord<>(topic, partition, null, "value-" + i));
         }
         producer.flush();
     }
 
     /** The rows that the tool prints, by column; the first column says which row is wanted. */
-    private static List<Map<String, String>> rows(Cluster cluster, String... arguments) {
+    static List<Map<String, String>> rows(Cluster cluster, String... arguments) {
         var lines = cluster.run(COMMAND, arguments).well().lines();
         var names = lines.get(0).split("\\s+");
         List<Map<String, String>> rows = new ArrayList<>();
@@ -59,7 +65,7 @@ final class Transactions {
         return rows;
     }
 
-    private static Map<String, String> row(Cluster cluster, String column, String value, String... arguments) {
+    static Map<String, String> row(Cluster cluster, String column, String value, String... arguments) {
         var all = rows(cluster, arguments);
         return all.stream().filter(row -> value.equals(row.get(column))).findFirst()
                 .orElseThrow(() -> new AssertionError("no " + column + " " + value + " in " + all));
@@ -69,9 +75,13 @@ final class Transactions {
         return row(cluster, "TransactionalId", id, "describe", "--transactional-id", id).get("TransactionState");
     }
 
-    /** The start of the open transaction in partition 0, as describe-producers says it. */
     private static List<String> open(Cluster cluster, String topic) {
-        return rows(cluster, "describe-producers", "--topic", topic, "--partition", "0").stream()
+        return open(cluster, topic, 0);
+    }
+
+    /** The starts of the open transactions in a partition, as describe-producers says it. */
+    static List<String> open(Cluster cluster, String topic, int partition) {
+        return rows(cluster, "describe-producers", "--topic", topic, "--partition", "" + partition).stream()
                 .map(row -> row.get("CurrentTransactionStartOffset"))
                 .filter(start -> !start.equals("None"))
                 .toList();
@@ -147,7 +157,7 @@ final class Transactions {
         equal("all", values(0, 15), consume(cluster, topic, "read_uncommitted", 15));
     }
 
-    private static boolean fails(Runnable call) {
+    static boolean fails(Runnable call) {
         try {
             call.run();
             return false;
@@ -192,12 +202,16 @@ final class Transactions {
         }
     }
 
-    private static List<String> values(int from, int to) {
+    static List<String> values(int from, int to) {
         return IntStream.range(from, to).mapToObj(i -> "value-" + i).toList();
     }
 
     private static List<String> consume(Cluster cluster, String topic, String isolation, int count) {
-        return cluster.run("consumer.ConsoleConsumer", "--topic", topic, "--partition", "0", "--offset", "earliest",
+        return consume(cluster, topic, 0, isolation, count);
+    }
+
+    static List<String> consume(Cluster cluster, String topic, int partition, String isolation, int count) {
+        return cluster.run("consumer.ConsoleConsumer", "--topic", topic, "--partition", "" + partition, "--offset", "earliest",
                         "--max-messages", "" + count, "--timeout-ms", "30000", "--isolation-level", isolation)
                 .well()
                 .lines();

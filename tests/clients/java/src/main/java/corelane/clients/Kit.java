@@ -173,6 +173,12 @@ final class Kit implements AutoCloseable {
         return offsets;
     }
 
+    /** A line on stdout, at once. */
+    static void say(String line) {
+        System.out.println(line);
+        System.out.flush();
+    }
+
     static ProducerRecord<byte[], byte[]> record(String topic, Integer partition, int index) {
         return new ProducerRecord<>(topic, partition, key(index), value(index));
     }

@@ -12,7 +12,7 @@ import java.util.concurrent.TimeoutException;
 
 /** The java family's program: runs each scenario and prints one line for it. */
 public final class Main {
-    private static final int SCENARIO_SECONDS = 60;
+    private static final int SCENARIO_SECONDS = 100;
 
     /** A scenario throws when it fails. */
     interface Scenario {
@@ -44,6 +44,13 @@ public final class Main {
                 // For the program's own use: topic, group and protocol of a member to be killed.
                 case "--member" -> {
                     Remote.serve(bootstrap, arguments[++i].split(","));
+                    return;
+                }
+                // The same: input, output and number of records of a pipeline.
+                case "--pipeline" -> System.exit(Pipeline.serve(bootstrap, arguments[++i].split(",")));
+                // The same: application, its folder, input and output of a word count.
+                case "--word-count" -> {
+                    WordCount.serve(bootstrap, arguments[++i].split(","));
                     return;
                 }
                 case "--only" -> names = List.of(arguments[++i]);

@@ -1,8 +1,10 @@
 package corelane.clients;
 
+import java.io.IOException;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.function.IntPredicate;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -18,22 +20,34 @@ import org.apache.kafka.common.errors.ProducerFencedException;
 final class Pipeline {
     static final int PARTITIONS = 2;
     private static final int RECORDS_PER_ROUND = 10;
+    private static final int KILLS = 4;
+    private static final int BROKER_KILLED_IN = 1;
+    private static final int KILLED_WITHIN_ROUNDS = 12;
+    private static final int KILLED_WITHIN_MS = 30;
+    private static final int STARTED_WITHIN_MS = 1_500;
+    /** Who comes again finds its partitions without waiting for the end of the session of who was killed. */
+    private static final Object[] STATIC = {"group.instance.id", "worker"};
 
+    final Kit kit;
+    final String input;
     final String output;
+    final int count;
     int aborted = 0;
-    private final Kit kit;
-    private final String input;
-    private final int count;
     private int round = 0;
 
-    /** With `count` records in the input. */
-    Pipeline(Kit kit, int count) throws Exception {
+    Pipeline(Kit kit, String input, String output, int count) {
         this.kit = kit;
+        this.input = input;
+        this.output = output;
         this.count = count;
-        input = kit.newTopic(PARTITIONS);
-        output = kit.newTopic(PARTITIONS);
+    }
+
+    /** With `count` records in the input. */
+    static Pipeline filled(Kit kit, int count) throws Exception {
+        String input = kit.newTopic(PARTITIONS);
         var records = IntStream.range(0, count).mapToObj(i -> Kit.record(input, i % PARTITIONS, i)).toList();
         Kit.send(kit.producer(), records);
+        return new Pipeline(kit, input, kit.newTopic(PARTITIONS), count);
     }
 
     /** Until at least so much of the input is committed. Rounds that `abort` names are aborted. */
@@ -105,15 +119,68 @@ final class Pipeline {
 
     /** The broker is killed twice while this goes on. */
     static void underKills(Kit kit) throws Exception {
-        var pipeline = new Pipeline(kit, 1_000);
+        var pipeline = filled(kit, 1_000);
         pipeline.run(Grouping.protocol("classic"), 1_000, round -> {
             // Here the transaction has its records and offsets, and is about to end.
             if (round == 30 || round == 60) {
-                System.out.println("kill broker");
-                System.out.flush();
+                Kit.say("kill broker");
             }
             return round % 5 == 4;
         });
         pipeline.check();
+    }
+
+    /** The life of one that is to be killed, see below; gives its exit code. */
+    static int serve(String bootstrap, String[] words) {
+        try (var kit = new Kit(bootstrap, "pipeline")) {
+            var pipeline = new Pipeline(kit, words[0], words[1], Integer.parseInt(words[2]));
+            pipeline.run(Grouping.with(Grouping.protocol("classic"), STATIC), pipeline.count, round -> {
+                Kit.say("round " + round);
+                return round % 5 == 4;
+            });
+            return 0;
+        } catch (Throwable e) {
+            e.printStackTrace();
+            return 1;
+        }
+    }
+
+    private Spawned spawn() throws IOException {
+        return new Spawned(kit, "--pipeline", input, output, "" + count);
+    }
+
+    /** As a process it is killed again and again, and the broker with it and without. */
+    static void killed(Kit kit) throws Exception {
+        var pipeline = filled(kit, 1_000);
+        long seed = new Random().nextLong();
+        System.err.println("kills by seed " + seed);
+        var chance = new Random(seed);
+        // The broker is killed while the process lives, or together with it.
+        boolean alone = chance.nextBoolean();
+        for (int life = 0; life < KILLS; life++) {
+            try (var process = pipeline.spawn()) {
+                if (life == BROKER_KILLED_IN && alone) {
+                    go(process, 1 + chance.nextInt(KILLED_WITHIN_ROUNDS));
+                    Kit.say("kill broker");
+                }
+                int rounds = chance.nextInt(KILLED_WITHIN_ROUNDS + 1);
+                go(process, rounds);
+                // The moment that the kill comes at is what is tried here; nothing waits for it.
+                Thread.sleep(chance.nextInt(rounds == 0 ? STARTED_WITHIN_MS : KILLED_WITHIN_MS));
+                if (life == BROKER_KILLED_IN && !alone) {
+                    Kit.say("kill broker");
+                }
+            }
+        }
+        try (var process = pipeline.spawn()) {
+            process.finish();
+        }
+        pipeline.check();
+    }
+
+    private static void go(Spawned process, int rounds) throws InterruptedException {
+        for (int i = 0; i < rounds; i++) {
+            process.next();
+        }
     }
 }

@@ -23,12 +23,7 @@ final class Remote {
     private volatile boolean killed = false;
 
     Remote(Kit kit, String topic, String group, String protocol) throws IOException {
-        String java = ProcessHandle.current().info().command().orElse("java");
-        process = new ProcessBuilder(java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp",
-                        System.getProperty("java.class.path"), Main.class.getName(), "--bootstrap", kit.bootstrap,
-                        "--member", String.join(",", topic, group, protocol))
-                .redirectError(ProcessBuilder.Redirect.INHERIT)
-                .start();
+        process = Spawned.start(kit, "--member", topic, group, protocol);
         listener.setDaemon(true);
         listener.start();
     }

@@ -7,12 +7,14 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Consumer;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.FeatureUpdate.UpgradeType;
 import org.apache.kafka.clients.admin.ListConsumerGroupOffsetsOptions;
 import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.common.KafkaException;
@@ -37,6 +39,8 @@ final class Transacting {
         });
         scenarios.put("txn-timeout", Transacting::timeout);
         scenarios.put("txn-broker-kill", Pipeline::underKills);
+        scenarios.put("txn-client-kill", Pipeline::killed);
+        scenarios.put("streams-word-count", WordCount::run);
         scenarios.put("txn-old-protocol", Transacting::oldProtocol);
     }
 
@@ -55,6 +59,14 @@ final class Transacting {
     /** The values in the topic, sorted, up to the end of what this isolation level may see. */
     static List<String> values(Kit kit, String topic, int partitions, String isolation) throws Exception {
         List<String> values = new ArrayList<>();
+        read(kit, topic, partitions, isolation, record -> values.add(new String(record.value())));
+        values.sort(null);
+        return values;
+    }
+
+    /** Reads the topic up to the end of what this isolation level may see. */
+    static void read(Kit kit, String topic, int partitions, String isolation,
+            Consumer<ConsumerRecord<byte[], byte[]>> each) throws Exception {
         try (var consumer = kit.passingConsumer("isolation.level", isolation)) {
             var all = IntStream.range(0, partitions).mapToObj(p -> new TopicPartition(topic, p)).toList();
             consumer.assign(all);
@@ -62,12 +74,10 @@ final class Transacting {
             var ends = consumer.endOffsets(all);
             // Positions go past markers and aborted records, so they tell where the end is.
             Kit.await("the end of " + topic, () -> {
-                consumer.poll(Kit.POLL).forEach(r -> values.add(new String(r.value())));
+                consumer.poll(Kit.POLL).forEach(each);
                 return all.stream().allMatch(p -> consumer.position(p) >= ends.get(p)) ? true : null;
             });
         }
-        values.sort(null);
-        return values;
     }
 
     private static List<String> expected(int... bounds) {
@@ -217,7 +227,7 @@ final class Transacting {
     }
 
     private static void consumeTransform(Kit kit, Object[] protocol) throws Exception {
-        var pipeline = new Pipeline(kit, 600);
+        var pipeline = Pipeline.filled(kit, 600);
         for (int life = 0; life < 2; life++) {
             // Every third round is aborted; the second life goes on where the first was.
             pipeline.run(protocol, 300 * (life + 1), round -> round % 3 == 1);
