@@ -215,7 +215,9 @@ async fn load(
         DirState::Online | DirState::Full => None,
     });
     let failed = failed.collect();
-    Ok((log, Arc::new(Boot { image, found: settled.found, lost: settled.lost, failed })))
+    let deleted = log.take_deleted();
+    let boot = Boot { image, deleted, found: settled.found, lost: settled.lost, failed };
+    Ok((log, Arc::new(boot)))
 }
 
 async fn register(

@@ -101,7 +101,7 @@ pub(crate) fn take_over(shard: &Rc<Shard>, boot: &Boot) {
     for (number, reason) in &boot.failed {
         shard.dirs.fail(*number, reason);
     }
-    groups::take_over(shard);
+    groups::take_over(shard, &boot.deleted);
     refresh_broker_config(shard);
 }
 

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use meta::{Delta, Image};
-use wire::ErrorCode;
+use wire::{ErrorCode, Uuid};
 
 use crate::control::{ControlReply, ControlRequest};
 use crate::data_dirs::DirNews;
@@ -88,6 +88,8 @@ pub struct Closed {
 /// What every shard needs to know before it opens its partitions.
 pub struct Boot {
     pub image: Image,
+    /// Topics, by name and id, that were deleted not long before the start.
+    pub deleted: Vec<(String, Uuid)>,
     /// Partition directories found on disk, by name.
     pub found: BTreeMap<String, FoundLog>,
     /// Partitions that were somewhere and of which nothing was found, by directory name.

@@ -12,7 +12,6 @@ use wire::messages::list_groups_response::ListedGroup;
 use crate::classic::{ClassicGroup, State};
 use crate::context::Context;
 use crate::coordinator::{Coordinator, Group};
-use crate::offsets::tombstone;
 use crate::request::{Decision, Reply};
 use crate::{CONSUMER_PROTOCOL, Name};
 
@@ -97,11 +96,12 @@ impl Coordinator {
             Some(group) => {
                 for (topic, parts) in self.offsets.group(id).into_iter().flat_map(|it| it.topics())
                 {
-                    let dead = parts.iter().map(|(partition, _)| tombstone(id, topic, partition));
-                    out.records.extend(dead);
+                    for (partition, _) in parts.iter() {
+                        out.bury(id, topic, partition);
+                    }
                 }
                 for (topic, partition) in self.offsets.pending_of(id) {
-                    out.records.push(tombstone(id, &topic, partition));
+                    out.bury(id, &topic, partition);
                 }
                 group.tombstones(id, &mut out.records);
                 ErrorCode::None

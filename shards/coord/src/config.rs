@@ -47,6 +47,11 @@ pub struct Config {
     pub classic_members_max: usize,
     /// `offset.metadata.max.bytes`, counted in UTF-16 units as Kafka does
     pub offset_metadata_max: usize,
+    /// `max.message.bytes` of `__consumer_offsets`: what one client makes of it at most with one request,
+    /// be it one record or several
+    pub record_bytes_max: usize,
+    /// What the partition takes in one batch; of a decision that cannot be divided
+    pub batch_bytes_max: usize,
     /// `offsets.retention.minutes`, `offsets.retention.check.interval.ms`
     pub offsets_retention_ms: i64,
     pub offsets_check_interval_ms: i64,
@@ -73,6 +78,8 @@ impl Default for Config {
             initial_rebalance_delay_ms: 3_000,
             classic_members_max: i32::MAX as usize,
             offset_metadata_max: 4_096,
+            record_bytes_max: 1_048_588,
+            batch_bytes_max: 4 << 20,
             offsets_retention_ms: 10_080 * 60_000,
             offsets_check_interval_ms: 600_000,
             consumer_session_timeout_ms: 45_000,

@@ -5,6 +5,7 @@
 //! with the coordinator, as clients expect: they come again.
 
 use ahash::AHashMap;
+use wire::ErrorCode;
 
 use crate::Name;
 use crate::classic::{ClassicGroup, Step};
@@ -12,8 +13,8 @@ use crate::config::{Config, GroupConfig};
 use crate::consumer::ConsumerGroup;
 use crate::context::{Context, Topics};
 use crate::error::Refusal;
-use crate::offsets::{Offsets, Retention};
-use crate::record::Record;
+use crate::offsets::{Deleted, Offsets, Retention};
+use crate::record::{Record, record_bytes};
 use crate::request::{Decision, Request};
 use crate::sweep::Sweep;
 use crate::timers::{Key, Kind, Timers};
@@ -79,6 +80,7 @@ pub struct Coordinator {
     pub(crate) offsets: Offsets,
     pub(crate) timers: Timers,
     pub(crate) sweep: Sweep,
+    pub(crate) deleted: Deleted,
     /// The log has been read: what comes now is our own.
     pub(crate) loaded: bool,
 }
@@ -94,6 +96,7 @@ impl Coordinator {
             offsets: Offsets::default(),
             timers: Timers::default(),
             sweep: Sweep::default(),
+            deleted: Deleted::default(),
             loaded: false,
         }
     }
@@ -126,10 +129,8 @@ impl Coordinator {
 
     /// When [`on_time`](Self::on_time) has something to do, at the earliest.
     pub fn next_deadline(&mut self) -> Option<i64> {
-        match (self.timers.next_due(), self.sweep.due_ms()) {
-            (Some(timer), Some(sweep)) => Some(timer.min(sweep)),
-            (timer, sweep) => timer.or(sweep),
-        }
+        let due = [self.timers.next_due(), self.sweep.due_ms(), self.deleted.due_ms()];
+        due.into_iter().flatten().min()
     }
 
     /// Does some of what has fallen due; [`next_deadline`](Self::next_deadline) tells whether more has.
@@ -139,7 +140,10 @@ impl Coordinator {
             let Some(key) = self.timers.pop_due(now_ms) else { break };
             self.time_out(&key, topics, now_ms, &mut out);
             self.apply_new(&mut out, now_ms);
+            out.cut();
         }
+        self.bury_deleted(topics, &mut out);
+        self.apply_new(&mut out, now_ms);
         self.sweep(now_ms, &mut out);
         self.apply_new(&mut out, now_ms);
         out
@@ -147,7 +151,8 @@ impl Coordinator {
 
     fn time_out(&mut self, key: &Key, topics: &dyn Topics, now_ms: i64, out: &mut Decision) {
         if matches!(self.groups.get(&key.group), Some(Group::Consumer(_))) {
-            return self.member_timeout(key, topics, now_ms, out);
+            let Some(member) = &key.member else { return };
+            return self.fence(&key.group, member, topics, now_ms, out);
         }
         let Some((group, mut step)) = self.classic(&key.group, now_ms, out) else { return };
         match (key.kind, &key.member) {
@@ -221,6 +226,24 @@ impl Coordinator {
             self.groups.insert(Name::from(id), group);
         }
         self.classic(id, now_ms, out)
+    }
+
+    /// A decision that cannot be divided is appended as one batch: what would not fit is refused before
+    /// it is applied, with the error that Kafka has then.
+    pub(crate) fn fits_in_a_batch(&self, records: &[Record<'static>]) -> Result<(), Refusal> {
+        let too_large = Err(ErrorCode::UnknownServerError.into());
+        let mut all = 0usize;
+        for record in records {
+            let bytes = record_bytes(record);
+            // What a member says of itself, or all members of a classic group together.
+            let of_clients =
+                matches!(record, Record::ConsumerMember(..) | Record::GroupMetadata(..));
+            if of_clients && bytes > self.config.record_bytes_max {
+                return too_large;
+            }
+            all = all.saturating_add(bytes);
+        }
+        if all > self.config.batch_bytes_max { too_large } else { Ok(()) }
     }
 
     /// Removes an empty group to make room for one of the other kind; its offsets stay.

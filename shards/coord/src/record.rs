@@ -104,6 +104,16 @@ impl<'a> Record<'a> {
     }
 }
 
+/// What a record takes in the log at most; without bound if it cannot be written at all.
+pub(crate) fn record_bytes(record: &Record<'_>) -> usize {
+    record.to_bytes().map_or(usize::MAX, |(key, value)| {
+        key.len() + value.map_or(0, |value| value.len()) + FRAME_BYTES_MAX
+    })
+}
+
+/// A record's lengths, attributes and deltas, each as long as it gets.
+const FRAME_BYTES_MAX: usize = 40;
+
 pub(crate) fn read_value<'a, V: Message<'a>>(bytes: &'a [u8]) -> Result<V, CoordError> {
     let mut reader = Reader::new(bytes);
     let version = reader.i16()?;

@@ -1,13 +1,14 @@
 //! What goes in and what comes out.
 //!
 //! A decision's records are already part of the coordinator's state. The caller appends them to the
-//! partition as one batch, and lets the answers go once everything appended so far is acknowledged
+//! partition as one batch, or several where the decision says that it may be cut, and lets the answers go once everything appended so far is acknowledged
 //! (also for decisions without records: an answer may tell of what an earlier decision wrote). When an
 //! append fails the caller throws the coordinator away and loads another from the log.
 
 use wire::messages as m;
 
 use crate::context::Token;
+use crate::offsets::tombstone;
 use crate::record::Record;
 
 /// A request for groups of this partition. Those that the protocol lets span groups come one by one.
@@ -60,6 +61,9 @@ pub struct Producer {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     pub records: Vec<Record<'static>>,
+    /// Where the records may be divided among batches, if one would be too large: numbers of records,
+    /// ascending, after which one may end. What stands between two of these belongs together.
+    pub cuts: Vec<usize>,
     /// Set if the records are a transactional batch of this producer.
     pub producer: Option<Producer>,
     /// A request whose token is not here waits: its answer comes with a later decision.
@@ -73,8 +77,17 @@ impl Decision {
         self.replies.push((token, reply));
     }
 
-    /// Whether there is nothing to append.
-    pub fn is_read_only(&self) -> bool {
-        self.records.is_empty()
+    /// An offset is gone, whatever comes of the others.
+    pub(crate) fn bury(&mut self, group: &str, topic: &str, partition: i32) {
+        self.records.push(tombstone(group, topic, partition));
+        self.cut();
+    }
+
+    /// What comes from now on does not belong to what is there.
+    pub(crate) fn cut(&mut self) {
+        let count = self.records.len();
+        if count > self.cuts.last().copied().unwrap_or(0) {
+            self.cuts.push(count);
+        }
     }
 }

@@ -380,3 +380,82 @@ fn groups_are_listed_by_state_and_type() {
     assert!(list(&["Empty"], &[]).is_empty());
     assert!(list(&[], &["consumer"]).is_empty());
 }
+
+/// Each join and each sync may be small enough while the group as a whole fits into no record: then its
+/// members are told, and nobody else notices.
+#[test]
+fn a_group_that_no_record_could_hold_is_refused_at_its_sync() {
+    let mut rig = Rig::new(Config { record_bytes_max: 1_000, ..Config::default() });
+    let tokens = [0, 1].map(|_| rig.join(&Join { version: 3, ..JOIN }));
+    rig.pass(10_000);
+    let replies = tokens.map(|token| rig.join_reply(token));
+    let leader = replies[0].leader.to_string();
+    let other = replies.iter().map(|it| it.member_id.to_string()).find(|id| *id != leader).unwrap();
+    let records = rig.log.len();
+    let large = [9; 400];
+    let parked = rig.sync(&other, None, 1, &[]);
+    let brought = rig.sync(&leader, None, 1, &[(&leader, &large), (&other, &large)]);
+    for token in [brought, parked] {
+        let code = support::code(rig.sync_reply(token).error_code);
+        assert_eq!(code, ErrorCode::UnknownServerError);
+    }
+    assert_eq!((rig.log.len(), &*rig.state()), (records, "PreparingRebalance"));
+    // They try again with less.
+    let again = [&leader, &other].map(|id| rig.join(&Join { member: id, version: 3, ..JOIN }));
+    for token in again {
+        assert_eq!(rig.join_reply(token).generation_id, 2);
+    }
+    let brought = rig.sync(&leader, None, 2, &[(&leader, &[1]), (&other, &[2])]);
+    assert_eq!(&*rig.sync_reply(brought).assignment, [1]);
+    assert_eq!(rig.state(), "Stable");
+}
+
+/// The same where a static member comes back under another id, which is a record of its own.
+#[test]
+fn a_static_member_comes_back_only_if_the_record_holds_it() {
+    let mut rig = Rig::new(Config { record_bytes_max: 600, ..Config::default() });
+    let join = Join { instance: Some("i1"), ..JOIN };
+    let token = rig.join(&join);
+    rig.pass(10_000);
+    let id = rig.join_reply(token).member_id.into_owned();
+    let part = [7; 100];
+    rig.sync(&id, Some("i1"), 1, &[(&id, &part)]);
+    let (group, records) = (rig.described(), rig.log.len());
+    let names: Vec<String> = (0..30).map(|n| format!("a-topic-{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let refused = rig.joined(&Join { protocols: &[("range", &names)], ..join.clone() });
+    assert_eq!(support::code(refused.error_code), ErrorCode::UnknownServerError);
+    assert_eq!((rig.described(), rig.log.len()), (group, records));
+    assert_eq!(rig.heartbeat(&id, Some("i1"), 1), ErrorCode::None, "who was there still is");
+    let back = rig.joined(&join);
+    assert_eq!((back.error_code, rig.log.len()), (0, records + 1));
+    assert_eq!(rig.heartbeat(&id, Some("i1"), 1), ErrorCode::FencedInstanceId);
+}
+
+/// Leaders go one after the other, the oldest next, also once a static one has another id.
+#[test]
+fn the_oldest_leads_next() {
+    let mut rig = Rig::new(Config::default());
+    let joins = [None, Some("i1"), None].map(|instance| {
+        let token = rig.join(&Join { instance, version: 5, member: "", ..JOIN });
+        match instance {
+            Some(_) => token,
+            None => {
+                let id = rig.join_reply(token).member_id.into_owned();
+                rig.join(&Join { member: &id, version: 5, ..JOIN })
+            }
+        }
+    });
+    rig.pass(10_000);
+    let ids = joins.map(|token| rig.join_reply(token).member_id.into_owned());
+    rig.sync(&ids[0], None, 1, &[]);
+    rig.sync(&ids[1], Some("i1"), 1, &[]);
+    rig.sync(&ids[2], None, 1, &[]);
+    let back = rig.joined(&Join { instance: Some("i1"), version: 9, ..JOIN });
+    assert_eq!(back.leader, ids[0]);
+    assert_eq!(rig.leave(&ids[0], None), ErrorCode::None);
+    let renamed = back.member_id.into_owned();
+    let last = rig.join(&Join { member: &ids[2], version: 5, ..JOIN });
+    rig.join(&Join { member: &renamed, instance: Some("i1"), version: 5, ..JOIN });
+    assert_eq!(rig.join_reply(last).leader, renamed);
+}

@@ -5,7 +5,9 @@
 mod support;
 
 use coord::{Config, GroupConfig};
-use support::{BEAT, Beat, COMMIT, Commit, FIRST_BEAT, Rig, table};
+use support::{
+    BEAT, Beat, COMMIT, Commit, FIRST_BEAT, JOIN, Join, Rig, TXN_COMMIT, TxnCommit, table,
+};
 use wire::messages as m;
 use wire::{ErrorCode, Uuid};
 
@@ -187,35 +189,213 @@ fn what_is_not_a_heartbeat_is_refused() {
     ";
     let owned = [(Uuid([1; 16]), vec![0])];
     for (case, expected) in table(TABLE) {
-        let beat = match case.trim() {
-            "no group" => Beat { epoch: 6, ..BEAT },
-            "no timeout" => Beat { rebalance_ms: -1, ..FIRST_BEAT },
-            "no owned" => Beat { owned: None, ..FIRST_BEAT },
-            "owned" => Beat { owned: Some(&owned), ..FIRST_BEAT },
-            "no topics" => Beat { topics: None, ..FIRST_BEAT },
-            "no instance" => Beat { epoch: -2, ..BEAT },
-            "empty instance" => Beat { instance: Some(""), ..FIRST_BEAT },
-            "empty rack" => Beat { rack: Some(""), ..FIRST_BEAT },
-            "no member" => Beat { member: "", epoch: 2, ..BEAT },
-            "no name" => Beat { member: "", ..FIRST_BEAT },
-            "assignor" => Beat { assignor: Some("best"), ..FIRST_BEAT },
-            "regex" => Beat { regex: Some("("), ..FIRST_BEAT },
-            "leave nothing" => Beat { epoch: -1, ..BEAT },
-            other => panic!("no case {other}"),
-        };
-        let mut rig = Rig::or_broker(hasty());
-        let reply = rig.beat(&beat);
-        let message = rig.plain(reply.error_message.as_deref().unwrap_or_default());
-        // What is wrong with an expression is said in the words of who reads it.
-        let message = match message.find("regular expression: ") {
-            Some(at) => &message[..at + "regular expression:".len()],
-            None => &message,
-        };
-        let shown = format!("{} {message}", support::code(reply.error_code).name());
-        assert_eq!(shown, expected);
-        assert_eq!(rig.coordinator.group_count(), 0, "nothing was made");
-        assert!(rig.log.is_empty());
+        for before in [Before::Nothing, Before::Simple, Before::Empty, Before::Joining] {
+            refused_heartbeat(case, expected, before, &owned);
+        }
     }
+}
+
+/// What a refused heartbeat finds, and must leave as it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Before {
+    Nothing,
+    /// Offsets that nobody's member committed.
+    Simple,
+    /// A classic group that its members left, with offsets.
+    Empty,
+    /// A classic group with a member, and another one that waits to join.
+    Joining,
+}
+
+impl Before {
+    /// Returns the join that waits, and how the group is described.
+    fn make(self, rig: &mut Rig) -> Option<coord::Token> {
+        if self == Before::Nothing {
+            return None;
+        }
+        if self == Before::Simple {
+            rig.commit(&COMMIT);
+            return None;
+        }
+        let token = rig.join(&Join { version: 3, ..JOIN });
+        rig.pass(10_000);
+        let id = rig.join_reply(token).member_id.into_owned();
+        rig.sync(&id, None, 1, &[]);
+        rig.commit(&Commit { member: &id, generation: 1, ..COMMIT });
+        rig.replies.clear();
+        if self == Before::Joining {
+            return Some(rig.join(&Join { version: 3, ..JOIN }));
+        }
+        assert_eq!(rig.leave(&id, None), ErrorCode::None);
+        None
+    }
+}
+
+fn refused_heartbeat(case: &str, expected: &str, before: Before, owned: &[(Uuid, Vec<i32>)]) {
+    let beat = match case.trim() {
+        "no group" => Beat { epoch: 6, ..BEAT },
+        "no timeout" => Beat { rebalance_ms: -1, ..FIRST_BEAT },
+        "no owned" => Beat { owned: None, ..FIRST_BEAT },
+        "owned" => Beat { owned: Some(owned), ..FIRST_BEAT },
+        "no topics" => Beat { topics: None, ..FIRST_BEAT },
+        "no instance" => Beat { epoch: -2, ..BEAT },
+        "empty instance" => Beat { instance: Some(""), ..FIRST_BEAT },
+        "empty rack" => Beat { rack: Some(""), ..FIRST_BEAT },
+        "no member" => Beat { member: "", epoch: 2, ..BEAT },
+        "no name" => Beat { member: "", ..FIRST_BEAT },
+        "assignor" => Beat { assignor: Some("best"), ..FIRST_BEAT },
+        "regex" => Beat { regex: Some("("), ..FIRST_BEAT },
+        "leave nothing" => Beat { epoch: -1, ..BEAT },
+        other => panic!("no case {other}"),
+    };
+    let mut rig = match before {
+        Before::Nothing => Rig::or_broker(hasty()),
+        _ => Rig::new(hasty()),
+    };
+    let waits = before.make(&mut rig);
+    let (state, groups, records) = (rig.state(), rig.coordinator.group_count(), rig.log.len());
+    let reply = rig.beat(&beat);
+    let message = rig.plain(reply.error_message.as_deref().unwrap_or_default());
+    // What is wrong with an expression is said in the words of who reads it.
+    let message = match message.find("regular expression: ") {
+        Some(at) => &message[..at + "regular expression:".len()],
+        None => &message,
+    };
+    let code = support::code(reply.error_code);
+    if before == Before::Nothing {
+        assert_eq!(format!("{} {message}", code.name()), expected);
+    } else {
+        // Of a group that is there some are told another message.
+        assert!(expected.starts_with(code.name()), "{case} {before:?}: {code:?} {message}");
+    }
+    assert_eq!(rig.coordinator.group_count(), groups, "{case} {before:?}: as it was");
+    assert_eq!(rig.log.len(), records, "{case} {before:?}");
+    assert_eq!(rig.state(), state, "{case} {before:?}");
+    if before != Before::Nothing {
+        assert_eq!(rig.fetch("t", 0, false), (5, ErrorCode::None), "{case} {before:?}");
+    }
+    if let Some(token) = waits {
+        assert!(rig.waits(token), "{case}: the join still waits");
+    }
+}
+
+/// A join by the other protocol that is refused leaves an empty consumer group as it is.
+#[test]
+fn a_refused_classic_join_leaves_an_empty_consumer_group() {
+    let mut rig = Rig::new(hasty());
+    rig.beat(&FIRST_BEAT);
+    rig.commit(&Commit { member: "m1", generation: 2, ..COMMIT });
+    rig.beat(&Beat { epoch: -1, ..BEAT });
+    let (group, records) = (rig.consumers(), rig.log.len());
+    assert_eq!(group.group_state, "Empty");
+    let stale = rig.joined(&Join { member: "long-gone", ..JOIN });
+    assert_eq!(support::code(stale.error_code), ErrorCode::UnknownMemberId);
+    let eager = rig.joined(&Join { session_ms: 1, ..JOIN });
+    assert_eq!(support::code(eager.error_code), ErrorCode::InvalidSessionTimeout);
+    assert_eq!((rig.consumers(), rig.log.len()), (group, records));
+    assert_eq!(rig.fetch("t", 0, false), (5, ErrorCode::None));
+    // One that is not refused takes its place, and the offsets stay.
+    let joined = rig.joined(&JOIN);
+    assert_eq!(support::code(joined.error_code), ErrorCode::MemberIdRequired);
+    assert_eq!(rig.state(), "Empty");
+    assert_eq!(rig.fetch("t", 0, false), (5, ErrorCode::None));
+}
+
+/// Epochs of a commit, against since when the member holds the partition (KIP-1251), within a
+/// transaction and without.
+#[test]
+fn commits_with_old_epochs_count_for_what_was_held_since() {
+    // The member is in epoch 4; it got t in epoch 2 and u in epoch 3.
+    const TABLE: &str = "
+        t 4 => NONE NONE NONE
+        t 3 => NONE NONE NONE
+        t 2 => NONE NONE NONE
+        t 1 => STALE_MEMBER_EPOCH ILLEGAL_GENERATION STALE_MEMBER_EPOCH
+        t 5 => STALE_MEMBER_EPOCH ILLEGAL_GENERATION STALE_MEMBER_EPOCH
+        u 4 => NONE NONE NONE
+        u 3 => NONE NONE NONE
+        u 2 => STALE_MEMBER_EPOCH ILLEGAL_GENERATION STALE_MEMBER_EPOCH
+        v 4 => NONE NONE NONE
+        v 3 => STALE_MEMBER_EPOCH ILLEGAL_GENERATION STALE_MEMBER_EPOCH
+        # A topic that is not there is none of the group's business, nor is one partition of it.
+        w 4 => UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+        w 2 => UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+    ";
+    let mut rig = Rig::new(hasty());
+    rig.topics.set("v", 1);
+    rig.beat(&FIRST_BEAT);
+    rig.beat(&Beat { epoch: 2, topics: Some(&["t", "u"]), ..BEAT });
+    // One that nobody has: another epoch, and nothing new for the member.
+    let reply = good(rig.beat(&Beat { epoch: 3, topics: Some(&["t", "u", "x"]), ..BEAT }));
+    assert_eq!(reply.member_epoch, 4);
+    for (case, expected) in table(TABLE) {
+        let (topic, epoch) = case.trim().split_once(' ').unwrap();
+        let (member, generation) = ("m1", epoch.parse().unwrap());
+        let plain = rig.commit(&Commit { member, generation, topic, ..COMMIT });
+        let older = TxnCommit { member, generation, topic, ..TXN_COMMIT };
+        let topic_id = rig.topics.topics.get(topic).map_or(Uuid([9; 16]), |it| it.id);
+        let newer = TxnCommit { topic: "", topic_id, version: 6, ..older.clone() };
+        let codes = [plain, rig.txn_commit(&older), rig.txn_commit(&newer)];
+        assert_eq!(codes.map(|code| code.name()).join(" "), expected, "{case}");
+    }
+}
+
+/// A partition that went to another member is the other's, whatever a producer thinks that began its
+/// transaction before.
+#[test]
+fn a_transaction_of_an_old_epoch_does_not_write_over_the_next_owner() {
+    let mut rig = Rig::new(hasty());
+    rig.beat(&FIRST_BEAT);
+    rig.beat(&Beat { member: "m2", ..FIRST_BEAT });
+    let t = rig.topics.topics["t"].id;
+    let kept = [(t, vec![0, 1])];
+    good(rig.beat(&Beat { epoch: 2, ..BEAT }));
+    let moved = good(rig.beat(&Beat { epoch: 2, owned: Some(&kept), ..BEAT }));
+    assert_eq!(moved.member_epoch, 3);
+    let heir = good(rig.beat(&Beat { member: "m2", epoch: 3, ..BEAT }));
+    assert_eq!(parts(&heir), [(t, vec![2, 3])]);
+    let theirs = Commit { member: "m2", generation: 3, partition: 2, offset: 70, ..COMMIT };
+    assert_eq!(rig.commit(&theirs), ErrorCode::None);
+    let late = TxnCommit { member: "m1", generation: 2, partition: 2, offset: 9, ..TXN_COMMIT };
+    assert_eq!(rig.txn_commit(&late), ErrorCode::IllegalGeneration);
+    let own = TxnCommit { partition: 1, ..late };
+    assert_eq!(rig.txn_commit(&own), ErrorCode::None);
+    rig.marker(1, true);
+    assert_eq!(rig.fetch("t", 2, true), (70, ErrorCode::None));
+    assert_eq!(rig.fetch("t", 1, true), (9, ErrorCode::None));
+}
+
+/// One unknown topic does not make the group refuse the others.
+#[test]
+fn the_group_is_not_asked_about_topics_that_do_not_exist() {
+    let mut rig = Rig::new(hasty());
+    rig.beat(&FIRST_BEAT);
+    rig.beat(&Beat { epoch: 2, topics: Some(&["t", "u"]), ..BEAT });
+    let codes = rig.commit_topics("m1", 2, &[("t", 0), ("gone", 0), ("t", 99)]);
+    let unknown = ErrorCode::UnknownTopicOrPartition;
+    assert_eq!(codes, [ErrorCode::None, unknown, unknown]);
+    assert_eq!(rig.fetch("t", 0, false).0, 5);
+    let codes = rig.commit_topics("m1", 2, &[("t", 0), ("u", 0), ("gone", 0)]);
+    let stale = ErrorCode::StaleMemberEpoch;
+    assert_eq!(codes, [stale, stale, unknown], "one that it may not commit spoils all");
+}
+
+/// What one member says must fit into the log, and is refused before it changes anything.
+#[test]
+fn a_member_that_says_too_much_is_refused() {
+    let config = Config { record_bytes_max: 2_000, ..hasty() };
+    let mut rig = Rig::new(config);
+    rig.commit(&COMMIT);
+    let names: Vec<String> = (0..200).map(|n| format!("a-topic-{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (records, state) = (rig.log.len(), rig.state());
+    let refused = rig.beat(&Beat { topics: Some(&names), ..FIRST_BEAT });
+    assert_eq!(support::code(refused.error_code), ErrorCode::UnknownServerError);
+    assert_eq!((rig.log.len(), rig.state()), (records, state));
+    good(rig.beat(&FIRST_BEAT));
+    let refused = rig.beat(&Beat { epoch: 2, topics: Some(&names), ..BEAT });
+    assert_eq!(support::code(refused.error_code), ErrorCode::UnknownServerError);
+    assert_eq!(good(rig.beat(&Beat { epoch: 2, ..BEAT })).member_epoch, 2, "it is as it was");
 }
 
 #[test]

@@ -247,3 +247,49 @@ fn empty_groups_change_kind_freely() {
         rig.reload();
     }
 }
+
+/// A group that would not fit into the one record of a classic group stays what it is.
+#[test]
+fn a_group_too_large_for_one_record_is_not_downgraded() {
+    let mut rig = Rig::new(hasty());
+    let ids = classic(&mut rig);
+    rig.beat(&Beat { member: "new", ..FIRST_BEAT });
+    let config = Config { record_bytes_max: 300, ..hasty() };
+    rig.coordinator.set_config(config.clone());
+    assert_eq!(rig.beat(&Beat { member: "new", epoch: -1, ..BEAT }).error_code, 0);
+    let group = rig.consumers();
+    assert_eq!((group.error_code, group.members.len()), (0, 2));
+    assert_eq!(rig.heartbeat(&ids[0], None, 1), ErrorCode::RebalanceInProgress);
+    assert!(rejoin(&mut rig, &ids[0]) > 1, "its members go on");
+}
+
+/// Those who leave together go in pieces that fit into a batch, each of which leaves the group whole.
+#[test]
+fn many_that_leave_at_once_go_in_pieces() {
+    const MEMBERS: usize = 300;
+    let mut rig = Rig::new(Config { record_bytes_max: 10_000, ..hasty() });
+    let ids: Vec<String> = (0..MEMBERS).map(|n| format!("member-{n}")).collect();
+    for id in &ids {
+        assert_eq!(rig.beat(&Beat { member: id, ..FIRST_BEAT }).error_code, 0);
+    }
+    let members = ids.iter().chain(&ids[..1]).map(|id| m::leave_group_request::MemberIdentity {
+        member_id: id.as_str().into(),
+        group_instance_id: None,
+        reason: None,
+    });
+    let request = m::LeaveGroupRequest {
+        group_id: support::GROUP.into(),
+        members: members.collect(),
+        ..Default::default()
+    };
+    rig.largest_piece = 0;
+    let token = rig.send(coord::Request::LeaveGroup(&request), 5);
+    let coord::Reply::LeaveGroup(reply) = rig.reply(token) else { panic!("not a leave") };
+    assert_eq!(reply.members.len(), MEMBERS + 1);
+    assert!(reply.members.iter().all(|member| member.error_code == 0));
+    assert!((4..200).contains(&rig.largest_piece), "{}", rig.largest_piece);
+    let group = rig.consumers();
+    assert_eq!((&*group.group_state, group.members.len()), ("Empty", 0));
+    rig.reload();
+    assert_eq!(rig.consumers(), group);
+}

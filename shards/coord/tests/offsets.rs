@@ -5,36 +5,14 @@
 mod support;
 
 use coord::{Config, Reply, Request};
-use support::{COMMIT, Commit, GROUP, JOIN, Join, Rig};
+use support::{COMMIT, Commit, GROUP, JOIN, Join, Rig, TXN_COMMIT, TxnCommit};
 use wire::messages as m;
 use wire::{ErrorCode, Uuid};
 
 const WEEK_MS: i64 = 7 * 24 * 3_600_000;
 
 fn txn_commit(rig: &mut Rig, producer: i64, offset: i64, generation: i32) -> ErrorCode {
-    let partition = m::txn_offset_commit_request::TxnOffsetCommitRequestPartition {
-        partition_index: 0,
-        committed_offset: offset,
-        committed_leader_epoch: -1,
-        committed_metadata: None,
-    };
-    let topic = m::txn_offset_commit_request::TxnOffsetCommitRequestTopic {
-        name: "t".into(),
-        topic_id: Uuid::ZERO,
-        partitions: vec![partition].into(),
-    };
-    let request = m::TxnOffsetCommitRequest {
-        transactional_id: "x".into(),
-        group_id: GROUP.into(),
-        producer_id: producer,
-        producer_epoch: 0,
-        generation_id_or_member_epoch: generation,
-        topics: vec![topic].into(),
-        ..Default::default()
-    };
-    let token = rig.send(Request::TxnOffsetCommit(&request), 5);
-    let Reply::TxnOffsetCommit(reply) = rig.reply(token) else { panic!("not a commit") };
-    support::code(reply.topics.first().unwrap().partitions.first().unwrap().error_code)
+    rig.txn_commit(&TxnCommit { producer, offset, generation, ..TXN_COMMIT })
 }
 
 #[test]
@@ -175,8 +153,10 @@ fn a_topic_made_anew_starts_clean() {
     assert_eq!(rig.fetch("t", 0, false), (-1, ErrorCode::None));
     rig.commit(&Commit { offset: 1, ..COMMIT });
     // News of the deletion comes late: what was committed since stays.
-    let decision = rig.coordinator.topics_deleted(&[("t".into(), old)], rig.now_ms);
-    assert!(decision.records.is_empty());
+    let records = rig.log.len();
+    rig.coordinator.topics_deleted(&[("t".into(), old)]);
+    rig.pass(0);
+    assert_eq!(rig.log.len(), records);
     assert_eq!(rig.fetch("t", 0, false), (1, ErrorCode::None));
 }
 
@@ -186,9 +166,8 @@ fn offsets_of_a_deleted_topic_go() {
     rig.commit(&COMMIT);
     rig.commit(&Commit { topic: "u", ..COMMIT });
     txn_commit(&mut rig, 1, 50, -1);
-    let id = rig.topics.topics["t"].id;
-    let decision = rig.coordinator.topics_deleted(&[("t".into(), id)], rig.now_ms);
-    rig.take_in(decision);
+    rig.delete_topic("t");
+    rig.pass(0);
     for _ in 0..2 {
         assert_eq!(rig.fetch("t", 0, true), (-1, ErrorCode::None));
         assert_eq!(rig.fetch("u", 0, false), (5, ErrorCode::None));
@@ -304,6 +283,142 @@ fn an_offset_with_an_open_transaction_does_not_expire() {
     rig.marker(1, false);
     rig.pass(600_000);
     assert_eq!(rig.fetch("t", 0, false).0, -1);
+}
+
+/// Metadata is as long as Java says. The records of one request are bounded, whatever it consists of:
+/// each repeats the names of group and topic.
+#[test]
+fn a_commit_takes_as_much_of_the_log_as_one_batch_may() {
+    let config = Config { record_bytes_max: 200_000, ..Config::default() };
+    // Bytes of three: too many bytes, but no more UTF-16 units than are allowed.
+    let long = "\u{20ac}".repeat(4_096);
+    assert_eq!((long.len(), long.encode_utf16().count()), (12_288, 4_096));
+    let too_long = "\u{20ac}".repeat(4_097);
+    let plain = "x".repeat(4_096);
+    let cases = [
+        (&*long, 16, ErrorCode::None),
+        (&*long, 17, ErrorCode::UnknownServerError),
+        (&*plain, 47, ErrorCode::None),
+        (&*plain, 49, ErrorCode::UnknownServerError),
+        // Refused one by one, so they take nothing.
+        (&*too_long, 1_000, ErrorCode::OffsetMetadataTooLarge),
+    ];
+    for (metadata, times, expected) in cases {
+        for transactional in [false, true] {
+            let mut rig = Rig::new(config.clone());
+            let codes = match transactional {
+                false => rig.commit_often(&Commit { metadata, ..COMMIT }, times),
+                true => rig.txn_commit_often(&TxnCommit { metadata, ..TXN_COMMIT }, times),
+            };
+            assert_eq!(codes, vec![expected; times], "{times} times {}", metadata.len());
+            let records = if expected == ErrorCode::None { times } else { 0 };
+            assert_eq!(rig.log.len(), records);
+            let bytes: usize = rig
+                .log
+                .iter()
+                .map(|(key, value, _)| key.len() + value.as_ref().map_or(0, Vec::len))
+                .sum();
+            assert!(bytes <= config.record_bytes_max, "{bytes}");
+        }
+    }
+}
+
+/// Topics by id: a zero id is an id that no topic has.
+#[test]
+fn no_id_is_no_topic() {
+    let mut rig = Rig::new(Config::default());
+    rig.commit(&COMMIT);
+    for id in [Uuid::ZERO, Uuid([9; 16])] {
+        let commit = Commit { topic: "", topic_id: id, version: 10, ..COMMIT };
+        assert_eq!(rig.commit(&commit), ErrorCode::UnknownTopicId);
+        let txn = TxnCommit { topic: "", topic_id: id, version: 6, ..TXN_COMMIT };
+        assert_eq!(rig.txn_commit(&txn), ErrorCode::UnknownTopicId);
+        assert_eq!(rig.fetch_by_id(id, 0), (-1, ErrorCode::UnknownTopicId));
+    }
+    let id = rig.topics.topics["t"].id;
+    assert_eq!(rig.fetch_by_id(id, 0), (5, ErrorCode::None));
+}
+
+#[test]
+fn who_knows_newer_errors_is_told_them_in_a_transaction_too() {
+    let mut rig = Rig::new(Config::default());
+    let id = rig.topics.topics["t"].id;
+    let commit = TxnCommit { generation: 3, ..TXN_COMMIT };
+    assert_eq!(rig.txn_commit(&commit), ErrorCode::IllegalGeneration);
+    let newer = TxnCommit { topic: "", topic_id: id, version: 6, ..commit };
+    assert_eq!(rig.txn_commit(&newer), ErrorCode::GroupIdNotFound);
+}
+
+/// A deletion that a coordinator hears of late says nothing about the topic of that name that came since.
+#[test]
+fn late_news_of_a_deletion_leaves_the_next_topic_alone() {
+    let mut rig = Rig::new(Config::default());
+    let old = rig.topics.topics["t"].id;
+    rig.commit(&COMMIT);
+    rig.commit(&Commit { partition: 1, ..COMMIT });
+    txn_commit(&mut rig, 7, 8, -1);
+    rig.topics.topics.get_mut("t").unwrap().id = Uuid([9; 16]);
+    // Of the new topic: one in a transaction, and one by a log of before topic ids.
+    txn_commit(&mut rig, 1, 50, -1);
+    rig.replay_commit("nameless", "t", 3, 33, Uuid::ZERO);
+    rig.reload();
+    rig.coordinator.topics_deleted(&[("t".into(), old)]);
+    rig.pass(0);
+    for _ in 0..2 {
+        assert_eq!(rig.fetch("t", 1, false), (-1, ErrorCode::None));
+        assert_eq!(rig.coordinator.offset_count(), 2, "one of the old topic is gone");
+        rig.reload();
+    }
+    assert_eq!(rig.fetch("t", 0, true), (-1, ErrorCode::UnstableOffsetCommit));
+    rig.marker(1, true);
+    rig.marker(7, true);
+    assert_eq!(rig.fetch("t", 0, true), (50, ErrorCode::None));
+    // Once the topic is gone by name, what does not say which it was goes too.
+    rig.delete_topic("t");
+    rig.pass(0);
+    assert_eq!(rig.coordinator.offset_count(), 0);
+}
+
+/// What goes at once goes in bounded steps and batches: expired, deleted with its group or its topic.
+#[test]
+fn a_group_of_many_offsets_goes_in_pieces() {
+    const OFFSETS: i32 = 5_000;
+    let fill = || {
+        let mut rig = Rig::new(Config::default());
+        rig.topics.set("t", OFFSETS);
+        let id = rig.topics.topics["t"].id;
+        for partition in 0..OFFSETS {
+            rig.replay_commit(GROUP, "t", partition, 5, id);
+        }
+        rig
+    };
+    let mut rig = fill();
+    rig.now_ms = 2 * WEEK_MS;
+    let mut most = 0;
+    while rig.coordinator.next_deadline().is_some_and(|due| due <= rig.now_ms) {
+        let decision = rig.coordinator.on_time(rig.now_ms, &rig.topics);
+        most = most.max(decision.records.len());
+        rig.take_in(decision);
+    }
+    assert_eq!((rig.coordinator.group_count(), rig.coordinator.offset_count()), (0, 0));
+    assert!(most <= 2_000, "{most} records in one step");
+
+    let mut rig = fill();
+    rig.delete_topic("t");
+    let mut most = 0;
+    while rig.coordinator.next_deadline().is_some_and(|due| due <= rig.now_ms) {
+        let decision = rig.coordinator.on_time(rig.now_ms, &rig.topics);
+        most = most.max(decision.records.len());
+        rig.take_in(decision);
+    }
+    assert_eq!(rig.coordinator.offset_count(), 0);
+    assert!(most <= 2_000, "{most} records in one step");
+
+    let mut rig = fill();
+    rig.largest_piece = 0;
+    assert_eq!(rig.delete_group(), ErrorCode::None);
+    assert_eq!((rig.coordinator.group_count(), rig.coordinator.offset_count()), (0, 0));
+    assert_eq!(rig.largest_piece, 1, "each stands for itself");
 }
 
 #[test]

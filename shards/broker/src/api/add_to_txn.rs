@@ -6,7 +6,7 @@ use meta::controller::GROUP_OFFSETS_TOPIC;
 use wire::messages::{AddOffsetsToTxnRequest, AddPartitionsToTxnRequest};
 
 use super::find_coordinator::{COORDINATOR_PARTITIONS, create_internal_topic};
-use super::{REQUEST_ITEMS_MAX, Request, check_items, other_transaction_kind};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in, other_transaction_kind};
 use crate::coordinators::partition_of;
 use crate::reply::Handled;
 use crate::transactions;
@@ -14,9 +14,9 @@ use crate::transactions;
 pub(crate) async fn handle_partitions(request: Request) -> Handled {
     let body: AddPartitionsToTxnRequest<'_> = request.body()?;
     let parts = split_add_partitions(&body, request.version);
-    let of_topic = |n: usize, partitions: usize| n + partitions;
-    let items = parts.iter().flat_map(|part| part.topics.iter()).map(|t| t.partitions.len());
-    check_items(items.fold(parts.len(), of_topic), REQUEST_ITEMS_MAX)?;
+    let topics = parts.iter().flat_map(|part| part.topics.iter());
+    let items = parts.len().saturating_add(items_in(topics.map(|topic| topic.partitions.len())));
+    check_items(items, REQUEST_ITEMS_MAX)?;
     let mut results = Vec::with_capacity(parts.len());
     for part in &parts {
         let asked = TxnRequest::AddPartitions(part);

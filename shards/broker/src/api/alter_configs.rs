@@ -14,12 +14,14 @@ use wire::messages::incremental_alter_configs_response::{
     AlterConfigsResourceResponse as Altered, IncrementalAlterConfigsResponse,
 };
 
-use super::Request;
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in};
 use crate::control::ControlRequest;
 use crate::reply::Handled;
 
 pub(crate) async fn handle_replace(request: Request) -> Handled {
     let body: AlterConfigsRequest<'_> = request.body()?;
+    let items = items_in(body.resources.iter().map(|resource| resource.configs.len()));
+    check_items(items, REQUEST_ITEMS_MAX)?;
     let validate_only = body.validate_only;
     let resources: Vec<AlterConfigs> = body
         .resources
@@ -57,6 +59,8 @@ pub(crate) async fn handle_replace(request: Request) -> Handled {
 
 pub(crate) async fn handle_incremental(request: Request) -> Handled {
     let body: IncrementalAlterConfigsRequest<'_> = request.body()?;
+    let items = items_in(body.resources.iter().map(|resource| resource.configs.len()));
+    check_items(items, REQUEST_ITEMS_MAX)?;
     let validate_only = body.validate_only;
     let asked = {
         let resources = body.resources.to_vec();

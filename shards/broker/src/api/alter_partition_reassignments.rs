@@ -10,13 +10,13 @@ use wire::messages::alter_partition_reassignments_response::{
     AlterPartitionReassignmentsResponse, ReassignablePartitionResponse, ReassignableTopicResponse,
 };
 
-use super::{DESCRIBED_ITEMS_MAX, Request, check_items};
+use super::{DESCRIBED_ITEMS_MAX, Request, check_items, items_in};
 use crate::control::ControlRequest;
 use crate::reply::Handled;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: AlterPartitionReassignmentsRequest<'_> = request.body()?;
-    let items = body.topics.iter().map(|topic| topic.partitions.len()).sum();
+    let items = items_in(body.topics.iter().map(|topic| topic.partitions.len()));
     check_items(items, DESCRIBED_ITEMS_MAX)?;
     let allow_replication_factor_change = body.allow_replication_factor_change;
     let mut partitions = Vec::with_capacity(items);

@@ -8,7 +8,7 @@ use wire::messages::alter_replica_log_dirs_response::{
     AlterReplicaLogDirPartitionResult, AlterReplicaLogDirTopicResult, AlterReplicaLogDirsResponse,
 };
 
-use super::{REQUEST_ITEMS_MAX, Request, check_items};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in};
 use crate::data_dirs::moves;
 use crate::fetch_session::TopicRef;
 use crate::reply::Handled;
@@ -16,9 +16,9 @@ use crate::reply::Handled;
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: AlterReplicaLogDirsRequest<'_> = request.body()?;
     let topics = |dir: &wire::messages::alter_replica_log_dirs_request::AlterReplicaLogDir<'_>| {
-        dir.topics.iter().map(|topic| topic.partitions.len()).sum::<usize>()
+        items_in(dir.topics.iter().map(|topic| topic.partitions.len()))
     };
-    check_items(body.dirs.iter().map(|dir| topics(&dir)).sum(), REQUEST_ITEMS_MAX)?;
+    check_items(items_in(body.dirs.iter().map(|dir| topics(&dir))), REQUEST_ITEMS_MAX)?;
     let mut results = Vec::new();
     for dir in body.dirs.iter() {
         for topic in dir.topics.iter() {

@@ -3,17 +3,20 @@
 use meta::Failure;
 use meta::controller::CreatePartitions;
 use wire::ErrorCode;
-use wire::messages::create_partitions_request::CreatePartitionsRequest;
+use wire::messages::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
 use wire::messages::create_partitions_response::{
     CreatePartitionsResponse, CreatePartitionsTopicResult,
 };
 
-use super::Request;
+use super::{DESCRIBED_ITEMS_MAX, REQUEST_ITEMS_MAX, Request, check_items, items_in};
 use crate::control::ControlRequest;
 use crate::reply::Handled;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: CreatePartitionsRequest<'_> = request.body()?;
+    let assignments = |topic: CreatePartitionsTopic<'_>| topic.assignments.map_or(0, |it| it.len());
+    check_items(body.topics.len(), DESCRIBED_ITEMS_MAX)?;
+    check_items(items_in(body.topics.iter().map(assignments)), REQUEST_ITEMS_MAX)?;
     let validate_only = body.validate_only;
     let topics: Vec<CreatePartitions> = body
         .topics

@@ -8,13 +8,15 @@ use wire::messages::create_topics_response::{
     CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse,
 };
 
-use super::{DESCRIBED_ITEMS_MAX, Request, check_items};
+use super::{DESCRIBED_ITEMS_MAX, REQUEST_ITEMS_MAX, Request, check_items, items_in};
 use crate::control::ControlRequest;
 use crate::reply::Handled;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: CreateTopicsRequest<'_> = request.body()?;
     check_items(body.topics.len(), DESCRIBED_ITEMS_MAX)?;
+    let said = body.topics.iter().map(|topic| topic.assignments.len() + topic.configs.len());
+    check_items(items_in(said), REQUEST_ITEMS_MAX)?;
     let validate_only = body.validate_only;
     let topics: Vec<CreateTopic> = body.topics.iter().map(|topic| to_create(&topic)).collect();
     drop(body);

@@ -4,14 +4,14 @@ use coord::{Reply as Answer, Request as Asked};
 use wire::messages::delete_groups_request::DeleteGroupsRequest;
 use wire::messages::delete_groups_response::DeleteGroupsResponse;
 
-use super::{DESCRIBED_ITEMS_MAX, Request, check_items, other_kind};
+use super::describe_groups::distinct;
+use super::{Request, other_kind};
 use crate::groups::ask_each;
 use crate::reply::Handled;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: DeleteGroupsRequest<'_> = request.body()?;
-    check_items(body.groups_names.len(), DESCRIBED_ITEMS_MAX)?;
-    let names: Vec<_> = body.groups_names.iter().collect();
+    let names = distinct(&body.groups_names)?;
     let asked: Vec<Asked<'_, '_>> = names.iter().map(|name| Asked::DeleteGroup(name)).collect();
     let mut results = Vec::with_capacity(names.len());
     for answer in ask_each(&request, &asked).await {

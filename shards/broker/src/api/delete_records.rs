@@ -6,7 +6,7 @@ use wire::messages::delete_records_response::{
     DeleteRecordsPartitionResult, DeleteRecordsResponse, DeleteRecordsTopicResult,
 };
 
-use super::{REQUEST_ITEMS_MAX, Request, check_items};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in};
 use crate::fetch_session::TopicRef;
 use crate::reply::Handled;
 
@@ -15,7 +15,7 @@ const UP_TO_HIGH_WATERMARK: i64 = -1;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: DeleteRecordsRequest<'_> = request.body()?;
-    let items = body.topics.iter().map(|topic| topic.partitions.len()).sum();
+    let items = items_in(body.topics.iter().map(|topic| topic.partitions.len()));
     check_items(items, REQUEST_ITEMS_MAX)?;
     let mut topics = Vec::with_capacity(body.topics.len());
     for topic in body.topics.iter() {

@@ -6,7 +6,7 @@ use wire::messages::delete_topics_request::DeleteTopicsRequest;
 use wire::messages::delete_topics_response::{DeletableTopicResult, DeleteTopicsResponse};
 use wire::{ErrorCode, Uuid};
 
-use super::Request;
+use super::{REQUEST_ITEMS_MAX, Request, check_items};
 use crate::control::ControlRequest;
 use crate::reply::Handled;
 
@@ -15,6 +15,7 @@ const SELECTOR_VERSION: i16 = 6;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: DeleteTopicsRequest<'_> = request.body()?;
+    check_items(body.topics.len() + body.topic_names.len(), REQUEST_ITEMS_MAX)?;
     let topics: Vec<DeleteTopic> = if request.version >= SELECTOR_VERSION {
         let all = body.topics.iter();
         all.map(|t| DeleteTopic { name: t.name.map(|n| n.into_owned()), id: t.topic_id }).collect()

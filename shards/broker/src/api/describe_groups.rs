@@ -75,7 +75,9 @@ fn operations(asked: bool) -> i32 {
 
 /// Each name once: a group named a thousand times is answered once, or a small request could ask for an
 /// answer of any size.
-fn distinct<'a>(names: &Array<'a, Text<'a>>) -> Result<Vec<Text<'a>>, crate::reply::Close> {
+pub(super) fn distinct<'a>(
+    names: &Array<'a, Text<'a>>,
+) -> Result<Vec<Text<'a>>, crate::reply::Close> {
     check_items(names.len(), DESCRIBED_ITEMS_MAX)?;
     let mut seen = HashSet::new();
     Ok(names.iter().filter(|name| seen.insert(name.clone())).collect())

@@ -12,7 +12,7 @@ use wire::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResponse, DescribeLogDirsResult, DescribeLogDirsTopic,
 };
 
-use super::{Request, owned};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in, owned};
 use crate::data_dirs::DirState;
 use crate::reply::Handled;
 use crate::shard::{OPENING_WAIT_MAX, Shard};
@@ -22,6 +22,8 @@ const SPACE_WAIT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: DescribeLogDirsRequest<'_> = request.body()?;
+    let items = items_in(body.topics.iter().flatten().map(|topic| topic.partitions.len()));
+    check_items(items, REQUEST_ITEMS_MAX)?;
     let asked: Option<HashSet<(String, i32)>> = body.topics.as_ref().map(|topics| {
         let mut asked = HashSet::new();
         for topic in topics.iter() {

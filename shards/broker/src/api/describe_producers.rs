@@ -8,7 +8,7 @@ use wire::messages::describe_producers_response::{
     DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse,
 };
 
-use super::{REQUEST_ITEMS_MAX, Request, check_items};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in};
 use crate::fetch_session::TopicRef;
 use crate::reply::Handled;
 
@@ -17,7 +17,7 @@ const NONE_OPEN: i64 = -1;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: DescribeProducersRequest<'_> = request.body()?;
-    let items = body.topics.iter().map(|topic| topic.partition_indexes.len()).sum();
+    let items = items_in(body.topics.iter().map(|topic| topic.partition_indexes.len()));
     check_items(items, REQUEST_ITEMS_MAX)?;
     let mut topics = Vec::with_capacity(body.topics.len());
     let mut listed = 0;

@@ -16,7 +16,7 @@ use wire::{ApiKey, ErrorCode, Records, Uuid};
 
 use super::aborted::aborted;
 use super::fetch_round::{Limits, Planned, Round};
-use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in, owned};
 use crate::fetch_session::{self, Context, Told, TopicRef, Wanted};
 use crate::reply::Handled;
 use crate::shard::{OPENING_WAIT_MAX, Shard};
@@ -36,8 +36,9 @@ pub(crate) async fn handle(request: Request) -> Handled {
 async fn serve(request: Request) -> Handled {
     let shard = request.shard.clone();
     let body: FetchRequest<'_> = request.body()?;
-    let items = body.topics.iter().map(|topic| topic.partitions.len()).sum();
-    check_items(items, REQUEST_ITEMS_MAX)?;
+    let asked = body.topics.iter().map(|topic| topic.partitions.len());
+    let forgotten = body.forgotten_topics_data.iter().map(|topic| topic.partitions.len());
+    check_items(items_in(asked.chain(forgotten)), REQUEST_ITEMS_MAX)?;
     let (context, wanted) = match begin_session(&request, &body) {
         Ok(begun) => begun,
         Err(error) => return request.reply(&session_error(error)),

@@ -9,7 +9,7 @@ use wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
 };
 
-use super::{REQUEST_ITEMS_MAX, Request, check_items};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in};
 use crate::fetch_session::TopicRef;
 use crate::partition::Partition;
 use crate::reply::Handled;
@@ -30,7 +30,7 @@ const NOTHING: Found = (-1, -1, -1);
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: ListOffsetsRequest<'_> = request.body()?;
-    let items = body.topics.iter().map(|topic| topic.partitions.len()).sum();
+    let items = items_in(body.topics.iter().map(|topic| topic.partitions.len()));
     check_items(items, REQUEST_ITEMS_MAX)?;
     let mut topics = Vec::with_capacity(body.topics.len());
     let mut seen = HashSet::new();

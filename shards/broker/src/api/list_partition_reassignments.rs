@@ -6,7 +6,7 @@ use wire::messages::list_partition_reassignments_response::{
 };
 
 use super::metadata::node_ids;
-use super::{REQUEST_ITEMS_MAX, Request, check_items};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in};
 use crate::reply::Handled;
 
 pub(crate) async fn handle(request: Request) -> Handled {
@@ -21,7 +21,7 @@ pub(crate) async fn handle(request: Request) -> Handled {
             }
         }
         Some(asked) => {
-            let items = asked.iter().map(|topic| topic.partition_indexes.len()).sum();
+            let items = items_in(asked.iter().map(|topic| topic.partition_indexes.len()));
             check_items(items, REQUEST_ITEMS_MAX)?;
             for one in asked.iter() {
                 if let Some(topic) = image.topic_by_name(&one.name) {

@@ -15,13 +15,16 @@ use super::{DESCRIBED_ITEMS_MAX, REQUEST_ITEMS_MAX, Request, check_items, other_
 use crate::groups::{Begun, ask, begin};
 use crate::reply::Handled;
 
+/// Protocols that a member offers at most. Clients offer a handful; each is looked for in those of all
+/// other members.
+const PROTOCOLS_MAX: usize = 100;
 /// A dash and a random id.
 const MEMBER_ID_SUFFIX: usize = 37;
 
 pub(crate) async fn handle_join(mut request: Request) -> Handled {
     let (begun, member_id) = {
         let body: JoinGroupRequest<'_> = request.body()?;
-        check_items(body.protocols.len(), DESCRIBED_ITEMS_MAX)?;
+        check_items(body.protocols.len(), PROTOCOLS_MAX)?;
         let asked = Asked::JoinGroup(&body);
         let metadata = body.protocols.iter().map(|protocol| protocol.metadata.len()).sum();
         let instance = body.group_instance_id.as_deref().unwrap_or_default();

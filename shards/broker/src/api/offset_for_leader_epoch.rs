@@ -8,13 +8,13 @@ use wire::messages::offset_for_leader_epoch_response::{
     EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult,
 };
 
-use super::{REQUEST_ITEMS_MAX, Request, check_items};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in};
 use crate::fetch_session::TopicRef;
 use crate::reply::Handled;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: OffsetForLeaderEpochRequest<'_> = request.body()?;
-    let items = body.topics.iter().map(|topic| topic.partitions.len()).sum();
+    let items = items_in(body.topics.iter().map(|topic| topic.partitions.len()));
     check_items(items, REQUEST_ITEMS_MAX)?;
     let mut topics = Vec::with_capacity(body.topics.len());
     for topic in body.topics.iter() {

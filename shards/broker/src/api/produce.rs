@@ -21,7 +21,7 @@ use wire::records::validate::{Rejection, validate};
 use wire::records::{BatchHeader, BatchView};
 use wire::{ApiKey, ErrorCode, Records};
 
-use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in, owned};
 use crate::data_dirs::health;
 use crate::fetch_session::TopicRef;
 use crate::partition::Partition;
@@ -121,7 +121,7 @@ impl Drop for Waiting {
 /// Appends every batch of the request.
 pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
     let body: ProduceRequest<'_> = request.body()?;
-    let items = body.topic_data.iter().map(|topic| topic.partition_data.len()).sum();
+    let items = items_in(body.topic_data.iter().map(|topic| topic.partition_data.len()));
     check_items(items, REQUEST_ITEMS_MAX)?;
     let acks = body.acks;
     let acks_are_known = (-1..=1).contains(&acks);

@@ -5,8 +5,7 @@ use meta::controller::GROUP_OFFSETS_TOPIC;
 use wire::ErrorCode;
 use wire::messages::TxnOffsetCommitRequest;
 
-use super::offset_commit::{CommittedTopic, records_bytes};
-use super::{REQUEST_ITEMS_MAX, Request, check_items, other_kind};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in, other_kind};
 use crate::coordinators::partition_of;
 use crate::fetch_session::TopicRef;
 use crate::groups::ask;
@@ -23,7 +22,7 @@ const NO_SEQUENCE: i32 = -1;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: TxnOffsetCommitRequest<'_> = request.body()?;
-    let items = body.topics.iter().map(|topic| topic.partitions.len()).sum();
+    let items = items_in(body.topics.iter().map(|topic| topic.partitions.len()));
     check_items(items, REQUEST_ITEMS_MAX)?;
     let asked = Asked::TxnOffsetCommit(&body);
     let answer = match may_commit(&request, &body).await {
@@ -39,19 +38,6 @@ pub(crate) async fn handle(request: Request) -> Handled {
 /// Whether the group's partition is part of the producer's transaction.
 async fn may_commit(request: &Request, body: &TxnOffsetCommitRequest<'_>) -> Result<(), ErrorCode> {
     let shard = &request.shard;
-    let most = shard.topic_config(GROUP_OFFSETS_TOPIC).max_message_bytes as usize;
-    let topics = body.topics.iter().map(|topic| CommittedTopic {
-        id: topic.topic_id,
-        name_bytes: topic.name.len(),
-        metadata_bytes: topic
-            .partitions
-            .iter()
-            .map(|part| part.committed_metadata.map_or(0, |text| text.len()))
-            .collect(),
-    });
-    if records_bytes(shard, body.group_id.len(), topics) > most {
-        return Err(ErrorCode::UnknownServerError);
-    }
     let count = {
         let image = shard.image();
         image.topic_by_name(GROUP_OFFSETS_TOPIC).map(|topic| topic.partitions.len())

@@ -9,7 +9,7 @@ use wire::messages::write_txn_markers_response::{
 };
 use wire::records::control::EndTransaction;
 
-use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, items_in, owned};
 use crate::fetch_session::TopicRef;
 use crate::markers::{self, RAISES_EPOCH, WRITTEN_AT_ONCE};
 use crate::reply::Handled;
@@ -17,9 +17,9 @@ use crate::reply::Handled;
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: WriteTxnMarkersRequest<'_> = request.body()?;
     let of_marker = |marker: WritableTxnMarker<'_>| {
-        marker.topics.iter().map(|topic| topic.partition_indexes.len()).sum::<usize>()
+        items_in(marker.topics.iter().map(|topic| topic.partition_indexes.len()))
     };
-    check_items(body.markers.iter().map(of_marker).sum(), REQUEST_ITEMS_MAX)?;
+    check_items(items_in(body.markers.iter().map(of_marker)), REQUEST_ITEMS_MAX)?;
     let mut results = Vec::with_capacity(body.markers.len());
     for marker in body.markers.iter() {
         results.push(write(&request, &marker).await);

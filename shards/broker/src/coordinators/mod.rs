@@ -28,7 +28,7 @@ use reactor::sync::Semaphore;
 use wire::{ErrorCode, hash};
 
 use errands::Errands;
-pub(crate) use seat::{Answer, Ended, HandedIn, Seat};
+pub(crate) use seat::{Answer, Ended, HandedIn, Seat, batch_bytes_max};
 
 use crate::partition::Partition;
 use crate::shard::Shard;
@@ -84,9 +84,12 @@ pub(crate) trait Machine: Sized + 'static {
     ) -> impl Future<Output = ()> + 'static;
 }
 
-/// A decision: its records are part of the machine already, and appended as one batch.
+/// A decision: its records are part of the machine already, and appended as one batch, or as several where
+/// it may be cut.
 pub(crate) struct Decided<M: Machine> {
     pub records: Vec<M::Record>,
+    /// Numbers of records, ascending, after which a batch may end.
+    pub cuts: Vec<usize>,
     /// Whose transaction the records are part of.
     pub producer: Option<Producer>,
     pub replies: Vec<(Token, M::Reply)>,

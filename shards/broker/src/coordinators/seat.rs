@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use coord::{CoordError, Token};
+use coord::{CoordError, Producer, Token};
 use log::{AppendError, LogState, TransactionMarker};
 use reactor::sync::{Notified, Notify, OneshotReceiver, OneshotSender, oneshot};
 use reactor::{Either, race};
@@ -39,6 +39,10 @@ const RELOAD_AFTER: Duration = Duration::from_secs(1);
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// A coordinator without space looks for some again after this time.
 const LOOK_AGAIN_MS: i64 = 500;
+/// A decision that may be cut goes into batches of this size: each of them soon has memory.
+const CUT_BATCH_BYTES: usize = 1 << 20;
+/// What a record takes beside its key and value, about.
+const RECORD_FRAME_BYTES: usize = 32;
 /// What a batch of a transaction has in place of a sequence number.
 const NO_SEQUENCE: i32 = -1;
 
@@ -216,21 +220,15 @@ impl<M: Machine> Seat<M> {
         decided: Decided<M>,
         now_ms: i64,
     ) -> Result<(), Failed> {
-        let mut batch = self.batch_of(shard, &decided, now_ms)?;
-        if active.held == 0
-            && let Some(bytes) = &batch
-            && let Some(end) = self.append(bytes, now_ms)?
-        {
-            active.end = end;
-            batch = None;
-        }
-        if active.held > 0 || batch.is_some() {
-            active.held += 1;
-        }
+        let mut batches = batches_of(&decided, batch_bytes_max::<M>(shard), now_ms)?;
+        let last = batches.pop();
         let Decided { replies, errands, .. } = decided;
-        if batch.is_some() || active.held > 0 || !replies.is_empty() || !errands.is_empty() {
-            active.queue.push_back(Step { batch, end: active.end, replies, errands });
+        for batch in batches {
+            let step =
+                Step { batch: Some(batch), end: 0, replies: Vec::new(), errands: Vec::new() };
+            self.enqueue(active, step, now_ms)?;
         }
+        self.enqueue(active, Step { batch: last, end: 0, replies, errands }, now_ms)?;
         let deadline_ms = active.machine.next_deadline();
         let is_sooner = deadline_ms.is_some_and(|it| active.armed.is_none_or(|at| it < at));
         if is_sooner || active.queue.len() == 1 {
@@ -239,31 +237,28 @@ impl<M: Machine> Seat<M> {
         Ok(())
     }
 
-    fn batch_of(
+    /// Appends a step's batch, or lets it wait for memory; what comes of it waits behind it.
+    fn enqueue(
         &self,
-        shard: &Shard,
-        decided: &Decided<M>,
+        active: &mut Active<M>,
+        mut step: Step<M>,
         now_ms: i64,
-    ) -> Result<Option<Vec<u8>>, Failed> {
-        if decided.records.is_empty() {
-            return Ok(None);
+    ) -> Result<(), Failed> {
+        if active.held == 0
+            && let Some(bytes) = &step.batch
+            && let Some(end) = self.append(bytes, now_ms)?
+        {
+            active.end = end;
+            step.batch = None;
         }
-        let mut builder = BatchBuilder::new();
-        if let Some(producer) = decided.producer {
-            builder =
-                builder.producer(producer.id, producer.epoch, NO_SEQUENCE).transactional(true);
+        if active.held > 0 || step.batch.is_some() {
+            active.held += 1;
         }
-        for record in &decided.records {
-            let (key, value) = M::to_bytes(record)?;
-            builder.append(now_ms, Some(&key), value.as_deref());
+        step.end = active.end;
+        if active.held > 0 || !step.replies.is_empty() || !step.errands.is_empty() {
+            active.queue.push_back(step);
         }
-        let bytes = builder.build()?;
-        // What cannot be read again, by this coordinator's successor or by compaction, is not written.
-        let most = shard.partition_limits().decompressed_bytes_max;
-        match bytes.len() {
-            len if len > most => Err(Failed::TooLarge { bytes: len, most }),
-            _ => Ok(Some(bytes)),
-        }
+        Ok(())
     }
 
     /// Returns where the log ends then; `None` if it has no memory for it now.
@@ -491,6 +486,70 @@ impl<M: Machine> Seat<M> {
                 self.leave(errors::of_coordinator(errors::of_log(&error)));
             }
             Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+}
+
+/// What a coordinator can append in one batch: more could not be read again, by its successor or by
+/// compaction, or has no room in a segment.
+pub(crate) fn batch_bytes_max<M: Machine>(shard: &Shard) -> usize {
+    let segment_bytes = shard.topic_config(M::TOPIC).segment_bytes as usize;
+    shard.partition_limits().decompressed_bytes_max.min(segment_bytes)
+}
+
+/// The batches of a decision: one, unless it is large and may be cut.
+fn batches_of<M: Machine>(
+    decided: &Decided<M>,
+    most: usize,
+    now_ms: i64,
+) -> Result<Vec<Vec<u8>>, Failed> {
+    let mut batches = Vec::new();
+    let mut open = OpenBatch::begin(decided.producer);
+    let mut begin = 0;
+    for end in decided.cuts.iter().copied().chain([decided.records.len()]) {
+        let together = decided.records.get(begin..end).unwrap_or_default();
+        begin = end;
+        let together: Vec<_> = together.iter().map(M::to_bytes).collect::<Result<_, _>>()?;
+        let size = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| {
+            key.len() + value.as_ref().map_or(0, Vec::len) + RECORD_FRAME_BYTES
+        };
+        let bytes: usize = together.iter().map(size).sum();
+        if open.bytes > 0 && open.bytes + bytes > most.min(CUT_BATCH_BYTES) {
+            let full = std::mem::replace(&mut open, OpenBatch::begin(decided.producer));
+            batches.push(full.build(most)?);
+        }
+        open.bytes += bytes;
+        for (key, value) in &together {
+            open.builder.append(now_ms, Some(key), value.as_deref());
+        }
+    }
+    if open.bytes > 0 {
+        batches.push(open.build(most)?);
+    }
+    Ok(batches)
+}
+
+struct OpenBatch {
+    builder: BatchBuilder,
+    /// About as many as it will have; 0 if it is empty.
+    bytes: usize,
+}
+
+impl OpenBatch {
+    fn begin(producer: Option<Producer>) -> Self {
+        let builder = BatchBuilder::new();
+        let builder = match producer {
+            Some(it) => builder.producer(it.id, it.epoch, NO_SEQUENCE).transactional(true),
+            None => builder,
+        };
+        OpenBatch { builder, bytes: 0 }
+    }
+
+    fn build(self, most: usize) -> Result<Vec<u8>, Failed> {
+        let bytes = self.builder.build()?;
+        match bytes.len() {
+            len if len > most => Err(Failed::TooLarge { bytes: len, most }),
+            _ => Ok(bytes),
         }
     }
 }

@@ -16,8 +16,8 @@ pub(crate) enum NoErrand {}
 
 impl From<Decision> for Decided<Coordinator> {
     fn from(decision: Decision) -> Self {
-        let Decision { records, producer, replies, .. } = decision;
-        Decided { records, producer, replies, errands: Vec::new() }
+        let Decision { records, cuts, producer, replies, .. } = decision;
+        Decided { records, cuts, producer, replies, errands: Vec::new() }
     }
 }
 
@@ -33,7 +33,7 @@ impl Machine for Coordinator {
     }
 
     fn begin(shard: &Shard, _partition: &Partition) -> Self {
-        Coordinator::new(settings::coordinator(&shard.config().groups))
+        Coordinator::new(settings::of_shard(shard))
     }
 
     fn load_piece_bytes(shard: &Shard) -> usize {
@@ -54,16 +54,15 @@ impl Machine for Coordinator {
     }
 
     fn loaded(&mut self, shard: &Shard, partition: &Partition, now_ms: i64) -> Decided<Self> {
-        self.set_config(settings::coordinator(&shard.config().groups));
+        self.set_config(settings::of_shard(shard));
         for (group, config) in group_configs(shard, partition) {
             self.set_group_config(&group, Some(config));
         }
-        let mut decided: Decided<Self> = Coordinator::loaded(self, now_ms).into();
         let missed = shard.groups.missed.borrow();
         if !missed.is_empty() {
-            decided.records.extend(self.topics_deleted(&missed, now_ms).records);
+            self.topics_deleted(&missed);
         }
-        decided
+        Coordinator::loaded(self, now_ms).into()
     }
 
     fn next_deadline(&mut self) -> Option<i64> {

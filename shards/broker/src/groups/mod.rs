@@ -13,10 +13,10 @@ mod topics;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use coord::{Coordinator, GroupConfig};
+use coord::{Coordinator, Decision, GroupConfig};
 use log::TransactionMarker;
 use meta::Changes;
-use meta::config::ResourceKind;
+use meta::config::{Resource, ResourceKind};
 use meta::controller::GROUP_OFFSETS_TOPIC;
 use wire::{ErrorCode, Uuid};
 
@@ -28,16 +28,17 @@ use crate::partition::Partition;
 use crate::shard::Shard;
 use metrics::Counted;
 
-/// Topics that coordinators have missed the end of. Offsets of any more stay until they expire.
-const MISSED_MAX: usize = 10_000;
+/// Topics that coordinators may have missed the end of, the latest. Offsets of any more stay until they
+/// expire.
+pub(crate) const MISSED_MAX: usize = 10_000;
 
 /// The groups of one shard.
 pub(crate) struct Groups {
     seats: Seats<Coordinator>,
     /// Offset of the last metadata record that changed topics or nodes.
     topics_version: Cell<i64>,
-    /// Topics that went while some coordinator was not at work, since all were: one that has read its
-    /// log is told of them.
+    /// Topics that went while some coordinator was not at work, since all were, or shortly before the
+    /// start: one that has read its log is told of them. It may know of them already.
     missed: RefCell<Vec<(String, Uuid)>>,
     counted: Counted,
 }
@@ -64,9 +65,11 @@ pub(crate) fn start(shard: &Rc<Shard>) {
     coordinators::start::<Coordinator>(shard);
 }
 
-/// The metadata has been taken over as it stands.
-pub(crate) fn take_over(shard: &Shard) {
+/// The metadata has been taken over as it stands. `deleted`: topics that went last, the end of which the
+/// broker may have missed to tell the coordinators.
+pub(crate) fn take_over(shard: &Shard, deleted: &[(String, Uuid)]) {
     shard.groups.topics_version.set(shard.image().offset());
+    shard.groups.missed.replace(deleted.to_vec());
 }
 
 /// The image has changed: topics that are gone lose their offsets, and settings are taken over.
@@ -83,16 +86,25 @@ pub(crate) fn take_in(shard: &Rc<Shard>, changes: &Changes) {
         let name_and_id = |topic: &meta::Topic| (topic.name.to_string(), topic.id);
         let deleted: Vec<(String, Uuid)> = changes.deleted.iter().map(name_and_id).collect();
         for seat in groups.seats.all() {
-            seat.decide(shard, |machine, now_ms| machine.topics_deleted(&deleted, now_ms).into());
+            seat.decide(shard, |machine, _| {
+                machine.topics_deleted(&deleted);
+                Decision::default().into()
+            });
         }
         let mut missed = groups.missed.borrow_mut();
         match groups.seats.all_are_at_work(shard) {
             true => missed.clear(),
             false => {
-                let room = MISSED_MAX - missed.len();
-                missed.extend(deleted.into_iter().take(room));
+                missed.extend(deleted);
+                let too_many = missed.len().saturating_sub(MISSED_MAX);
+                missed.drain(..too_many);
             }
         }
+    }
+    let is_own_topic =
+        |it: &Resource| it.kind == ResourceKind::Topic && it.name == GROUP_OFFSETS_TOPIC;
+    if changes.configs.iter().any(is_own_topic) {
+        reconfigure(shard);
     }
     for resource in changes.configs.iter().filter(|it| it.kind == ResourceKind::Group) {
         let config = group_config(shard, &resource.name);
@@ -102,9 +114,9 @@ pub(crate) fn take_in(shard: &Rc<Shard>, changes: &Changes) {
     }
 }
 
-/// The broker's settings have changed.
+/// The broker's settings have changed, or those of the groups' topic.
 pub(crate) fn reconfigure(shard: &Shard) {
-    let config = settings::coordinator(&shard.config().groups);
+    let config = settings::of_shard(shard);
     for seat in shard.groups.seats.all() {
         seat.set(|machine| machine.set_config(config.clone()));
     }

@@ -1,13 +1,24 @@
 //! From the broker's settings to those of a coordinator.
 
 use coord::assign::Assignor;
-use coord::{Config, GroupConfig, Migration};
+use coord::{Config, Coordinator, GroupConfig, Migration};
 use meta::config::{GroupsConfig, Settings};
+use meta::controller::GROUP_OFFSETS_TOPIC;
+
+use crate::coordinators::batch_bytes_max;
+use crate::shard::Shard;
 
 /// Kafka's own classes may be named in full.
 const CLASS_PREFIX: &str = "org.apache.kafka.coordinator.group.assignor.";
 
-pub(super) fn coordinator(config: &GroupsConfig) -> Config {
+pub(super) fn of_shard(shard: &Shard) -> Config {
+    let most = shard.topic_config(GROUP_OFFSETS_TOPIC).max_message_bytes as usize;
+    let batch_bytes_max = batch_bytes_max::<Coordinator>(shard);
+    let record_bytes_max = most.min(batch_bytes_max);
+    Config { record_bytes_max, batch_bytes_max, ..coordinator(&shard.config().groups) }
+}
+
+fn coordinator(config: &GroupsConfig) -> Config {
     let count = |most: u32| usize::try_from(most).unwrap_or(usize::MAX);
     let mut assignors: Vec<Assignor> =
         config.assignors.iter().filter_map(|name| assignor(name)).collect();
@@ -31,6 +42,7 @@ pub(super) fn coordinator(config: &GroupsConfig) -> Config {
         regex_refresh_interval_ms: config.regex_refresh_interval_ms,
         migration: Migration::from_name(&config.migration_policy)
             .unwrap_or(Migration::Bidirectional),
+        ..Config::default()
     }
 }
 

@@ -27,6 +27,7 @@ use wire::records::{BatchBuilder, BatchView};
 use crate::BrokerError;
 use crate::data_dirs::reserve;
 use crate::disk;
+use crate::groups::MISSED_MAX;
 
 pub(crate) const DIR_NAME: &str = "__cluster_metadata-0";
 /// The epoch of the single voter.
@@ -51,6 +52,8 @@ pub(crate) struct MetadataLog {
     /// Bytes of records behind the newest snapshot.
     behind: Cell<u64>,
     writing: Rc<Cell<bool>>,
+    /// The last of the topics that records behind the snapshot of the start deleted.
+    deleted: RefCell<Vec<(String, Uuid)>>,
 }
 
 impl MetadataLog {
@@ -82,6 +85,7 @@ impl MetadataLog {
             kept: RefCell::default(),
             behind: Cell::new(0),
             writing: Rc::default(),
+            deleted: RefCell::default(),
         };
         let mut image = snapshot.unwrap_or_else(|| Image::new(cluster_id));
         metadata.replay(&mut image).await?;
@@ -103,10 +107,22 @@ impl MetadataLog {
         while next < end {
             let read = read_records(&log, next, end).await?;
             self.behind.set(self.behind.get() + read.bytes);
-            image.apply_delta(&Delta { base_offset: next, records: read.records.into() })?;
+            let delta = Delta { base_offset: next, records: read.records.into() };
+            let changes = image.apply_delta(&delta)?;
+            let mut deleted = self.deleted.borrow_mut();
+            deleted.extend(changes.deleted.iter().map(|it| (it.name.to_string(), it.id)));
+            let too_many = deleted.len().saturating_sub(MISSED_MAX);
+            deleted.drain(..too_many);
+            drop(deleted);
             next = read.next;
         }
         Ok(())
+    }
+
+    /// Topics, by name and id, that were deleted by records behind the snapshot that this began with: the
+    /// broker may have ended before everybody heard of it. Said once.
+    pub fn take_deleted(&self) -> Vec<(String, Uuid)> {
+        self.deleted.take()
     }
 
     /// The topics that were deleted, as far back as the log tells.

@@ -30,7 +30,7 @@ impl From<TxnDecision> for Decided<TxnCoordinator> {
         let TxnDecision { records, replies, markers, lacks_producer_id, .. } = decision;
         let mut errands: Vec<Errand> = markers.into_iter().map(Errand::Send).collect();
         errands.extend(lacks_producer_id.then_some(Errand::HoldProducerIds));
-        Decided { records, producer: None, replies, errands }
+        Decided { records, cuts: Vec::new(), producer: None, replies, errands }
     }
 }
 

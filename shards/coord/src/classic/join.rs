@@ -1,5 +1,6 @@
 //! JoinGroup: who may join, and whether that starts a rebalance.
 
+use ahash::AHashSet;
 use wire::ErrorCode;
 use wire::messages as m;
 
@@ -33,17 +34,20 @@ impl Coordinator {
             let code = ErrorCode::InvalidSessionTimeout;
             return out.reply(ctx.token, join_error(member, code, ctx.version));
         }
-        match self.groups.get(id) {
+        let is_new_group = match self.groups.get(id) {
             Some(Group::Consumer(group)) if !group.is_empty() => {
                 return self.join_consumer_group(request, ctx, out);
             }
-            Some(Group::Consumer(_)) => self.drop_group(id, ctx.now_ms, out),
-            _ => {}
-        }
-        let is_new_group = !self.groups.contains_key(id);
+            Some(Group::Classic(_)) => false,
+            // An empty consumer group makes room.
+            Some(Group::Consumer(_)) | None => true,
+        };
         if is_new_group && !member.is_empty() {
             let code = ErrorCode::UnknownMemberId;
             return out.reply(ctx.token, join_error(member, code, ctx.version));
+        }
+        if is_new_group {
+            self.drop_group(id, ctx.now_ms, out);
         }
         let Some((group, mut step)) = self.classic_or_new(id, ctx.now_ms, out) else { return };
         group.join(request, ctx, &mut step);
@@ -247,13 +251,12 @@ impl ClassicGroup {
 
 /// The protocols of a join; of one that is named twice the first counts.
 pub(crate) fn protocols_of(request: &m::JoinGroupRequest<'_>) -> Protocols {
-    let mut protocols = Protocols::new();
-    for protocol in &request.protocols {
-        if protocols.iter().all(|(name, _)| **name != *protocol.name) {
-            protocols.push((Name::from(&*protocol.name), Box::from(&*protocol.metadata)));
-        }
-    }
+    let mut seen = AHashSet::new();
+    let protocols = request.protocols.iter().map(|it| (Name::from(&*it.name), it.metadata));
     protocols
+        .filter(|(name, _)| seen.insert(name.clone()))
+        .map(|(name, metadata)| (name, Box::from(&*metadata)))
+        .collect()
 }
 
 /// Version 0 knows one timeout for both.

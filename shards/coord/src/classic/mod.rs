@@ -85,6 +85,8 @@ pub(crate) struct ClassicGroup {
     joined: usize,
     /// Order of arrival for the next member.
     arrivals: u64,
+    /// Member ids in that order: who leads next.
+    by_arrival: BTreeMap<u64, Name>,
     /// While the initial delay runs: whether someone came, the step's length, and what may be added.
     initial: Initial,
 }
@@ -123,6 +125,7 @@ impl ClassicGroup {
             unsynced: BTreeSet::new(),
             joined: 0,
             arrivals: 0,
+            by_arrival: BTreeMap::new(),
             initial: Initial::default(),
         }
     }
@@ -169,6 +172,7 @@ impl ClassicGroup {
     pub fn add(&mut self, mut member: Member) {
         member.arrival = self.arrivals;
         self.arrivals += 1;
+        self.by_arrival.insert(member.arrival, member.id.clone());
         if self.members.is_empty() {
             self.protocol_type = Some(member.protocol_type.clone());
         }
@@ -188,6 +192,7 @@ impl ClassicGroup {
     pub fn remove(&mut self, id: &str) -> Option<Member> {
         let removed = self.members.remove(id);
         if let Some(member) = &removed {
+            self.by_arrival.remove(&member.arrival);
             self.count_votes(&member.protocols, false);
             self.joined -= usize::from(member.join.is_some());
             if let Some(instance) = &member.instance {
@@ -195,8 +200,7 @@ impl ClassicGroup {
             }
         }
         if self.is_leader(id) {
-            let oldest = self.members.values().min_by_key(|member| member.arrival);
-            self.leader = oldest.map(|member| member.id.clone());
+            self.leader = self.by_arrival.values().next().cloned();
         }
         self.pending.remove(id);
         self.unsynced.remove(id);

@@ -8,6 +8,7 @@ use super::rebalance::Reason;
 use super::{ClassicGroup, Protocols, State, Step, join_error};
 use crate::Name;
 use crate::context::Context;
+use crate::record::record_bytes;
 use crate::timers::{Key, Kind};
 
 /// From this version on a leader can be told to leave the assignment as it is.
@@ -23,6 +24,11 @@ impl ClassicGroup {
         ctx: &Context<'_>,
         step: &mut Step<'_>,
     ) {
+        if self.state == State::Stable && !self.would_fit(&new, &protocols, step) {
+            let refused =
+                join_error(&request.member_id, ErrorCode::UnknownServerError, ctx.version);
+            return step.out.reply(ctx.token, refused);
+        }
         let old_leader = self.leader.clone();
         self.rename_static(old, &new, step);
         self.update(&new, request, protocols, ctx, step);
@@ -54,6 +60,14 @@ impl ClassicGroup {
         }
     }
 
+    /// Whether the group's record would fit into the log with this member in place of one of its own.
+    fn would_fit(&self, new: &Name, protocols: &Protocols, step: &Step<'_>) -> bool {
+        // The id stands there twice if the member leads.
+        let said: usize = protocols.iter().map(|(_, metadata)| metadata.len()).max().unwrap_or(0);
+        let grown = record_bytes(&self.record(&step.id)).saturating_add(2 * new.len() + said);
+        grown <= step.config.record_bytes_max
+    }
+
     /// Puts a static member under its new id; whatever waits under the old one is fenced.
     fn rename_static(&mut self, old: &Name, new: &Name, step: &mut Step<'_>) {
         if let Some((token, version)) = self.take_join(old) {
@@ -64,6 +78,7 @@ impl ClassicGroup {
         let Some(mut member) = self.members.remove(old) else { return };
         member.id = new.clone();
         member.is_new = false;
+        self.by_arrival.insert(member.arrival, new.clone());
         if let Some(instance) = &member.instance {
             self.statics.insert(instance.clone(), new.clone());
         }

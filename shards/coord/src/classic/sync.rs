@@ -4,10 +4,12 @@ use ahash::AHashMap;
 use wire::ErrorCode;
 use wire::messages as m;
 
+use super::rebalance::Reason;
 use super::{ClassicGroup, State, Step, sync_error};
 use crate::Name;
 use crate::context::Context;
 use crate::coordinator::{Coordinator, Group};
+use crate::record::record_bytes;
 use crate::request::{Decision, Reply};
 use crate::timers::{Key, Kind};
 
@@ -100,6 +102,9 @@ impl ClassicGroup {
                 .map_or_else(Box::default, |part| part.into_owned().into_boxed_slice());
         }
         let record = self.record(&step.id);
+        if record_bytes(&record) > step.config.record_bytes_max {
+            return self.refuse_assignment(step);
+        }
         step.out.records.push(record);
         let ids: Vec<Name> = self.members.keys().cloned().collect();
         for id in ids {
@@ -110,6 +115,19 @@ impl ClassicGroup {
                 self.prolong(&id, step);
             }
         }
+    }
+
+    /// The group as a whole is too large for a record: its members are told, as Kafka does, and may try
+    /// again with less.
+    fn refuse_assignment(&mut self, step: &mut Step<'_>) {
+        let ids: Vec<Name> = self.members.keys().cloned().collect();
+        for id in ids {
+            if let Some(member) = self.members.get_mut(&id) {
+                member.assignment = Box::default();
+            }
+            self.answer_sync_and_prolong(&id, ErrorCode::UnknownServerError, step);
+        }
+        self.rebalance(Reason::Member, step);
     }
 
     fn synced(&mut self, id: &str, step: &mut Step<'_>) {

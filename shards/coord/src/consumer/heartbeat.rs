@@ -4,8 +4,8 @@ use wire::ErrorCode;
 use wire::messages as m;
 use wire::messages::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 
-use super::Update;
 use super::member::{JOIN_EPOCH, LEAVE_EPOCH, Member, STATIC_LEAVE_EPOCH};
+use super::{Opening, Update};
 use crate::Name;
 use crate::assign::Assignor;
 use crate::context::Context;
@@ -114,7 +114,7 @@ impl Coordinator {
     ) -> Result<HeartbeatResponse, Refusal> {
         let joins = request.member_epoch == JOIN_EPOCH;
         let group = &*request.group_id;
-        self.open_consumer_group(group, &request.member_id, joins, ctx, out)?;
+        let opening = self.opening(group, &request.member_id, joins, ctx)?;
         // Clients of version 0 leave it to us to name them.
         let member = match &*request.member_id {
             "" => Name::from(wire::Uuid::from_random(ctx.fresh_id.0).to_string()),
@@ -141,9 +141,9 @@ impl Coordinator {
             owned,
             classic: None,
         };
-        let updated = self.update_member(&update, ctx, out)?;
+        let updated = self.update_member(&update, opening, ctx, out)?;
         if updated.replaced.is_some() {
-            self.maybe_downgrade(group, ctx, out);
+            self.downgrade(group, ctx.topics, ctx.now_ms, out);
         }
         let tells_all = request.rebalance_timeout_ms != -1
             && (request.subscribed_topic_names.is_some()
@@ -160,27 +160,26 @@ impl Coordinator {
         })
     }
 
-    /// Makes sure that the group is a consumer group or may become one.
-    fn open_consumer_group(
-        &mut self,
+    /// What has to happen for the group to be a consumer group, if it may become one.
+    fn opening(
+        &self,
         id: &str,
         member: &str,
         joins: bool,
         ctx: &Context<'_>,
-        out: &mut Decision,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Opening, Refusal> {
         match self.groups.get(id) {
-            Some(Group::Consumer(_)) => Ok(()),
-            None if joins => Ok(()),
+            Some(Group::Consumer(_)) => Ok(Opening::AsItIs),
+            None if joins => Ok(Opening::AsItIs),
             None => Err(Refusal::new(
                 ErrorCode::GroupIdNotFound,
                 format!("Consumer group {id} not found."),
             )),
-            Some(Group::Classic(group)) if joins && group.is_empty() => {
-                self.drop_group(id, ctx.now_ms, out);
-                Ok(())
+            Some(Group::Classic(group)) if joins && group.is_empty() => Ok(Opening::InPlaceOfEmpty),
+            Some(Group::Classic(group)) if joins => {
+                let upgraded = self.upgraded(id, group, member, ctx)?;
+                Ok(Opening::Upgrade(Box::new(upgraded)))
             }
-            Some(Group::Classic(_)) if joins => self.upgrade(id, member, ctx, out),
             Some(Group::Classic(_)) => Err(Refusal::new(
                 ErrorCode::GroupIdNotFound,
                 format!("Group {id} is not a consumer group."),

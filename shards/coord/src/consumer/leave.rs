@@ -54,8 +54,8 @@ impl Coordinator {
             out.records.push(records::current(id, &away));
             self.apply_new(out, ctx.now_ms);
         } else {
-            self.remove_members(id, std::slice::from_ref(&name), Some(ctx.topics), ctx.now_ms, out);
-            self.maybe_downgrade(id, ctx, out);
+            self.remove_members(id, std::slice::from_ref(&name), ctx.topics, ctx.now_ms, out);
+            self.downgrade(id, ctx.topics, ctx.now_ms, out);
         }
         Ok(m::ConsumerGroupHeartbeatResponse {
             member_id: Some(String::from(&*name).into()),
@@ -69,7 +69,7 @@ impl Coordinator {
         &mut self,
         id: &str,
         members: &[Name],
-        topics: Option<&dyn Topics>,
+        topics: &dyn Topics,
         now_ms: i64,
         out: &mut Decision,
     ) {
@@ -88,7 +88,7 @@ impl ConsumerGroup {
         &self,
         id: &str,
         members: &[Name],
-        topics: Option<&dyn Topics>,
+        topics: &dyn Topics,
         now_ms: i64,
         out: &mut Decision,
     ) {
@@ -103,21 +103,7 @@ impl ConsumerGroup {
                 out.records.push(records::no_regex(id, regex));
             }
         }
-        let hash = match topics {
-            None => self.metadata_hash,
-            Some(topics) => {
-                let ctx = Context {
-                    now_ms,
-                    token: crate::Token(0),
-                    version: 0,
-                    client_id: "",
-                    client_host: "",
-                    fresh_id: wire::Uuid::ZERO,
-                    topics,
-                };
-                metadata_hash(&view.topics(&ctx))
-            }
-        };
+        let hash = metadata_hash(&view.topics(topics));
         let epoch = self.epoch + 1;
         out.records.push(records::epoch(id, epoch, hash));
         if view.members.is_empty() {

@@ -27,7 +27,7 @@ use wire::{ErrorCode, Uuid};
 
 pub(crate) use member::{ClassicFace, Held, Member, MemberState};
 pub(crate) use records::read_target;
-pub(crate) use update::Update;
+pub(crate) use update::{Opening, Update};
 
 use crate::Name;
 use crate::error::Refusal;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ConsumerGroup, Member, Resolved};
 use crate::Name;
-use crate::context::{Context, TopicInfo};
+use crate::context::{TopicInfo, Topics};
 use crate::hash;
 
 /// The members and expressions of a group as a change would leave them.
@@ -29,13 +29,13 @@ impl<'a> View<'a> {
     }
 
     /// The topics of all members that exist.
-    pub fn topics(&self, ctx: &Context<'_>) -> BTreeMap<Name, TopicInfo> {
+    pub fn topics(&self, cluster: &dyn Topics) -> BTreeMap<Name, TopicInfo> {
         let mut names: BTreeSet<Name> = BTreeSet::new();
         for member in self.members.values() {
             names.extend(self.topics_of(member));
         }
         let known = names.into_iter().filter_map(|name| {
-            let info = ctx.topics.by_name(&name)?;
+            let info = cluster.by_name(&name)?;
             Some((name, info))
         });
         known.collect()

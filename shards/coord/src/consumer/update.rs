@@ -18,10 +18,12 @@ use super::subscription::{View, metadata_hash};
 use super::{ClassicFace, ConsumerGroup, Held, Member, MemberState, Resolved, records, target};
 use crate::Name;
 use crate::assign::Assignor;
+use crate::classic::ClassicGroup;
 use crate::context::Context;
 use crate::coordinator::{Coordinator, Group};
 use crate::error::Refusal;
 use crate::parts::Parts;
+use crate::record::Record;
 use crate::request::Decision;
 use crate::timers::{Key, Kind};
 
@@ -45,6 +47,30 @@ pub(crate) struct Update<'r> {
     pub classic: Option<ClassicFace>,
 }
 
+/// What has to happen to a group before its member can be updated.
+#[derive(Debug)]
+pub(crate) enum Opening {
+    /// Nothing: it is a consumer group, or not there.
+    AsItIs,
+    /// An empty classic group makes room.
+    InPlaceOfEmpty,
+    /// A classic group becomes this one.
+    Upgrade(Box<ConsumerGroup>),
+}
+
+impl Opening {
+    fn records(&self, group: &str, records: &mut Vec<Record<'static>>) {
+        match self {
+            Opening::AsItIs => {}
+            Opening::InPlaceOfEmpty => records.push(ClassicGroup::tombstone(group)),
+            Opening::Upgrade(upgraded) => {
+                records.push(ClassicGroup::tombstone(group));
+                upgraded.records(group, records);
+            }
+        }
+    }
+}
+
 /// What a new group's first epoch is one more than.
 const EPOCH_BEFORE_ANY: i32 = 1;
 
@@ -59,16 +85,18 @@ pub(crate) struct Updated {
 }
 
 impl Coordinator {
-    /// Carries out what a member says.
+    /// Carries out what a member says, in a group that `opening` makes first.
     pub(crate) fn update_member(
         &mut self,
         update: &Update<'_>,
+        opening: Opening,
         ctx: &Context<'_>,
         out: &mut Decision,
     ) -> Result<Updated, Refusal> {
         let none = ConsumerGroup::default();
-        let group = match self.groups.get(update.group) {
-            Some(Group::Consumer(group)) => group,
+        let group = match (&opening, self.groups.get(update.group)) {
+            (Opening::Upgrade(upgraded), _) => upgraded,
+            (_, Some(Group::Consumer(group))) => group,
             _ => &none,
         };
         let rules = Rules {
@@ -78,7 +106,13 @@ impl Coordinator {
             regex_ms: self.config.regex_refresh_interval_ms,
         };
         let mut made = Decision::default();
+        opening.records(update.group, &mut made.records);
         let updated = group.decide(update, ctx, &rules, &mut made)?;
+        self.fits_in_a_batch(&made.records)?;
+        // Nothing can refuse it any more.
+        if let Opening::Upgrade(upgraded) = &opening {
+            self.take_over_classic(update.group, upgraded, ctx.now_ms, out);
+        }
         out.records.append(&mut made.records);
         self.apply_new(out, ctx.now_ms);
         self.time_member(update.group, &updated, ctx.now_ms);
@@ -212,7 +246,7 @@ impl ConsumerGroup {
         }
         view.members.insert(&said.after.id, said.after);
         view.regexes = outcome.regexes.iter().map(|(text, it)| (&**text, it)).collect();
-        let topics = view.topics(ctx);
+        let topics = view.topics(ctx.topics);
         let assignor = target::preferred(&view, rules.offered);
 
         let mut epoch = self.epoch.max(EPOCH_BEFORE_ANY);

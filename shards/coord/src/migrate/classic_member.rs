@@ -1,22 +1,28 @@
 //! Members of the classic protocol in a consumer group: join, sync, heartbeat, leave.
 
-use ahash::AHashSet;
+use ahash::{AHashMap, AHashSet};
 use wire::ErrorCode;
 use wire::messages as m;
 use wire::messages::leave_group_request::MemberIdentity;
 use wire::messages::leave_group_response::MemberResponse;
 
 use super::embedded::{read_subscription, write_assignment};
-use crate::classic::{MEMBER_ID_REQUIRED_FROM, join_error, protocols_of, rebalance_timeout_ms};
+use crate::classic::{
+    MEMBER_ID_REQUIRED_FROM, Protocols, join_error, protocols_of, rebalance_timeout_ms,
+};
 use crate::classic::{leave_answer, sync_error};
 use crate::config::Migration;
-use crate::consumer::{ClassicFace, ConsumerGroup, Member, MemberState, Update};
+use crate::consumer::{ClassicFace, ConsumerGroup, Member, MemberState, Opening, Update};
 use crate::context::Context;
 use crate::coordinator::{Coordinator, Group};
 use crate::error::Refusal;
 use crate::request::{Decision, Reply};
 use crate::timers::{Key, Kind};
 use crate::{CONSUMER_PROTOCOL, Name};
+
+/// Records that a member leaves behind, and bytes of each beside the names of group and member.
+const LEAVE_RECORDS_MAX: usize = 3;
+const LEAVE_RECORD_BYTES: usize = 64;
 
 impl Coordinator {
     pub(crate) fn join_consumer_group(
@@ -45,7 +51,7 @@ impl Coordinator {
             return Err(ErrorCode::InconsistentGroupProtocol.into());
         }
         let protocols = protocols_of(request);
-        let known = protocols.iter().any(|(name, _)| group.all_classic_know(name));
+        let known = group.knows_one_of(&protocols);
         if *request.protocol_type != *CONSUMER_PROTOCOL || !known {
             return Err(ErrorCode::InconsistentGroupProtocol.into());
         }
@@ -81,12 +87,12 @@ impl Coordinator {
                 protocols,
             }),
         };
-        let updated = self.update_member(&update, ctx, out)?;
+        let updated = self.update_member(&update, Opening::AsItIs, ctx, out)?;
         let member = &updated.after;
         let session_ms = request.session_timeout_ms;
         self.expect_sync(id, &member.id, session_ms, timeout_ms, ctx.now_ms);
         if updated.replaced.is_some() {
-            self.maybe_downgrade(id, ctx, out);
+            self.downgrade(id, ctx.topics, ctx.now_ms, out);
         }
         Ok(Reply::JoinGroup(m::JoinGroupResponse {
             generation_id: member.epoch,
@@ -222,10 +228,32 @@ impl Coordinator {
         });
         let answers = answers.collect();
         if !gone.is_empty() {
-            self.remove_members(id, &gone, Some(ctx.topics), ctx.now_ms, out);
-            self.maybe_downgrade(id, ctx, out);
+            self.remove_in_portions(id, &gone, ctx, out);
+            self.downgrade(id, ctx.topics, ctx.now_ms, out);
         }
         answers
+    }
+
+    /// Takes any number of members out, with as many at a time as fit into a batch with ease.
+    fn remove_in_portions(
+        &mut self,
+        id: &str,
+        members: &[Name],
+        ctx: &Context<'_>,
+        out: &mut Decision,
+    ) {
+        let mut left = members;
+        while !left.is_empty() {
+            let mut bytes = 0;
+            let fits = left.iter().take_while(|member| {
+                bytes += LEAVE_RECORDS_MAX * (id.len() + member.len() + LEAVE_RECORD_BYTES);
+                bytes <= self.config.record_bytes_max
+            });
+            let (some, later) = left.split_at(fits.count().max(1));
+            self.remove_members(id, some, ctx.topics, ctx.now_ms, out);
+            out.cut();
+            left = later;
+        }
     }
 }
 
@@ -270,8 +298,20 @@ impl ConsumerGroup {
         }
     }
 
-    fn all_classic_know(&self, protocol: &str) -> bool {
-        let mut faces = self.members.values().filter_map(|member| member.classic.as_ref());
-        faces.all(|face| face.protocols.iter().any(|(name, _)| **name == *protocol))
+    /// Whether all classic members know one of these protocols.
+    fn knows_one_of(&self, protocols: &Protocols) -> bool {
+        let mut votes: AHashMap<&str, usize> =
+            protocols.iter().map(|(name, _)| (&**name, 0)).collect();
+        let faces = self.members.values().filter_map(|member| member.classic.as_ref());
+        let mut voters = 0;
+        for face in faces {
+            voters += 1;
+            for (name, _) in &face.protocols {
+                if let Some(votes) = votes.get_mut(&**name) {
+                    *votes += 1;
+                }
+            }
+        }
+        votes.values().any(|votes| *votes == voters)
     }
 }

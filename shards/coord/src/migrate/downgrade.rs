@@ -3,17 +3,12 @@
 use super::embedded::write_assignment;
 use crate::classic::{ClassicGroup, Member, State};
 use crate::consumer::ConsumerGroup;
-use crate::context::{Context, Topics};
+use crate::context::Topics;
 use crate::coordinator::{Coordinator, Group};
 use crate::request::Decision;
-use crate::timers::Key;
 use crate::{CONSUMER_PROTOCOL, Name};
 
 impl Coordinator {
-    pub(crate) fn maybe_downgrade(&mut self, id: &str, ctx: &Context<'_>, out: &mut Decision) {
-        self.downgrade(id, ctx.topics, ctx.now_ms, out);
-    }
-
     /// Turns a consumer group without consumers of its own protocol into a classic one that rebalances,
     /// if that may be.
     pub(crate) fn downgrade(
@@ -32,8 +27,15 @@ impl Coordinator {
         }
         let converted = convert(group, topics, now_ms);
         let ids: Vec<Name> = group.members.keys().cloned().collect();
-        group.tombstones(&name, &mut out.records);
-        out.records.push(converted.record(&name));
+        let mut records = Vec::new();
+        group.tombstones(&name, &mut records);
+        records.push(converted.record(&name));
+        if self.fits_in_a_batch(&records).is_err() {
+            // Its members are as well off where they are.
+            return;
+        }
+        out.cut();
+        out.records.append(&mut records);
         self.apply_new(out, now_ms);
         // What the members know beyond the one protocol in the record.
         self.groups.insert(name.clone(), Group::Classic(Box::new(converted)));
@@ -47,7 +49,7 @@ impl Coordinator {
         group.prepare(&mut step);
     }
 
-    /// Members of a consumer group that are out of time.
+    /// A member of a consumer group is out of time.
     pub(crate) fn fence(
         &mut self,
         id: &Name,
@@ -61,7 +63,7 @@ impl Coordinator {
             _ => false,
         };
         if known {
-            self.remove_members(id, std::slice::from_ref(member), Some(topics), now_ms, out);
+            self.remove_members(id, std::slice::from_ref(member), topics, now_ms, out);
             self.downgrade(id, topics, now_ms, out);
         }
     }
@@ -97,18 +99,4 @@ fn convert(group: &ConsumerGroup, topics: &dyn Topics, now_ms: i64) -> ClassicGr
     converted.protocol = converted.elect_protocol();
     converted.read_topics();
     converted
-}
-
-impl Coordinator {
-    /// What a deadline of a consumer group's member means.
-    pub(crate) fn member_timeout(
-        &mut self,
-        key: &Key,
-        topics: &dyn Topics,
-        now_ms: i64,
-        out: &mut Decision,
-    ) {
-        let Some(member) = &key.member else { return };
-        self.fence(&key.group, member, topics, now_ms, out);
-    }
 }

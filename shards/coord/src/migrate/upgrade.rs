@@ -12,18 +12,14 @@ use crate::request::Decision;
 use crate::timers::{Key, Kind};
 
 impl Coordinator {
-    /// Turns a classic group with members into a consumer group, if that may be.
-    pub(crate) fn upgrade(
-        &mut self,
+    /// What a classic group with members would be as a consumer group, if that may be.
+    pub(crate) fn upgraded(
+        &self,
         id: &str,
+        group: &ClassicGroup,
         joining: &str,
         ctx: &Context<'_>,
-        out: &mut Decision,
-    ) -> Result<(), Refusal> {
-        let Some((name, Group::Classic(group))) = self.groups.get_key_value(id) else {
-            return Ok(());
-        };
-        let name = name.clone();
+    ) -> Result<ConsumerGroup, Refusal> {
         let refuse = |reason: &str| {
             Refusal::new(
                 ErrorCode::GroupIdNotFound,
@@ -42,22 +38,31 @@ impl Coordinator {
         {
             return Err(refuse("the group size exceeds the consumer group maximum size"));
         }
-        let converted = convert(group, ctx).map_err(refuse)?;
-        out.records.push(ClassicGroup::tombstone(id));
-        converted.records(id, &mut out.records);
+        convert(group, ctx).map_err(refuse)
+    }
+
+    /// The classic group is gone, and its records say so: those who wait in it are told to join again,
+    /// and its deadlines become those of its members.
+    pub(crate) fn take_over_classic(
+        &mut self,
+        id: &str,
+        converted: &ConsumerGroup,
+        now_ms: i64,
+        out: &mut Decision,
+    ) {
+        let Some((name, Group::Classic(_))) = self.groups.get_key_value(id) else { return };
+        let name = name.clone();
         if let Some(Group::Classic(group)) = self.groups.get_mut(id) {
             group.answer_all(ErrorCode::RebalanceInProgress, out);
         }
-        self.apply_new(out, ctx.now_ms);
         for kind in [Kind::Join, Kind::Sync] {
             self.timers.cancel(&Key::group(kind, &name));
         }
         for member in converted.members.values() {
             let timeout_ms = member.classic.as_ref().map_or(0, |face| face.session_timeout_ms);
-            let due_ms = ctx.now_ms + i64::from(timeout_ms);
+            let due_ms = now_ms + i64::from(timeout_ms);
             self.timers.set(Key::member(Kind::Session, &name, &member.id), due_ms);
         }
-        Ok(())
     }
 }
 

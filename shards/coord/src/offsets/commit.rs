@@ -1,10 +1,9 @@
 //! OffsetCommit and TxnOffsetCommit: who may commit, and the records it makes.
 
-use wire::ErrorCode;
 use wire::messages as m;
 use wire::messages::offset_commit_response as answer;
 use wire::messages::txn_offset_commit_response as txn_answer;
-use wire::{Array, Uuid};
+use wire::{ErrorCode, Text, Uuid};
 
 use crate::context::Context;
 use crate::coordinator::{Coordinator, Group};
@@ -12,6 +11,16 @@ use crate::error::Refusal;
 use crate::record::Record;
 use crate::request::{Decision, Producer, Reply};
 use crate::timers::{Key, Kind};
+
+/// From this version on a commit outside of a transaction names topics by id.
+const TOPIC_IDS_FROM: i16 = 10;
+/// From this version on one in a transaction does, and its clients know the errors of consumer groups
+/// (KIP-1319).
+const TXN_TOPIC_IDS_FROM: i16 = 6;
+/// From this version on clients know GROUP_ID_NOT_FOUND.
+const GROUP_NOT_FOUND_FROM: i16 = 9;
+/// What a record, or the batch of them, takes at most beside its names and metadata, in bytes.
+const RECORD_BYTES: usize = 80;
 
 /// Who commits, as both requests say it.
 pub(crate) struct Committer<'r> {
@@ -24,14 +33,56 @@ pub(crate) struct Committer<'r> {
     pub transactional: bool,
 }
 
-/// One partition's offset, as both requests give it.
-struct Offered<'r> {
-    topic: &'r str,
-    topic_id: Uuid,
+impl Committer<'_> {
+    fn names_topics_by_id(&self) -> bool {
+        self.version >= if self.transactional { TXN_TOPIC_IDS_FROM } else { TOPIC_IDS_FROM }
+    }
+
+    fn knows_missing_groups(&self) -> bool {
+        self.version >= if self.transactional { TXN_TOPIC_IDS_FROM } else { GROUP_NOT_FOUND_FROM }
+    }
+
+    /// The code as this client understands it.
+    fn told(&self, code: ErrorCode) -> ErrorCode {
+        match code {
+            ErrorCode::StaleMemberEpoch
+                if self.transactional && self.version < TXN_TOPIC_IDS_FROM =>
+            {
+                ErrorCode::IllegalGeneration
+            }
+            other => other,
+        }
+    }
+}
+
+/// A topic of a commit, as both requests give it.
+struct OfferedTopic<'a> {
+    name: Text<'a>,
+    id: Uuid,
+    partitions: Vec<Offered<'a>>,
+}
+
+struct Offered<'a> {
     partition: i32,
     offset: i64,
     leader_epoch: i32,
-    metadata: Option<&'r str>,
+    metadata: Option<Text<'a>>,
+}
+
+/// What becomes of a topic of a commit.
+struct Found {
+    name: String,
+    id: Uuid,
+    partitions: i32,
+    /// The topic itself is not there.
+    unknown: Option<ErrorCode>,
+}
+
+impl Found {
+    fn unknown(&self, offered: &Offered<'_>) -> Option<ErrorCode> {
+        let is_there = (0..self.partitions).contains(&offered.partition);
+        self.unknown.or((!is_there).then_some(ErrorCode::UnknownTopicOrPartition))
+    }
 }
 
 impl Coordinator {
@@ -53,52 +104,34 @@ impl Coordinator {
             ..0 => -1,
             retention_ms => ctx.now_ms.saturating_add(retention_ms),
         };
-        let allowed = self.may_commit(&committer).and_then(|()| {
-            let topics = request.topics.iter().flat_map(|topic| {
-                let (_, id) = resolve(ctx, &topic.name, topic.topic_id);
-                topic
-                    .partitions
-                    .iter()
-                    .map(move |part| (id, part.partition_index))
-                    .collect::<Vec<_>>()
-            });
-            self.may_commit_partitions(&committer, topics)
-        });
-        let refused = allowed.err().map(|refusal| refusal.code);
-        if refused.is_none() {
-            self.heard_from(&committer, ctx.now_ms);
-        }
-        let topics = request.topics.iter().map(|topic| {
-            let (name, topic_id) = resolve(ctx, &topic.name, topic.topic_id);
-            // Unknown topics are told first: the group is not asked about them.
-            let by_id = topic.name.is_empty() && !topic.topic_id.is_zero();
-            let unknown = name.is_none().then(|| unknown_topic(by_id));
-            let count = partition_count(ctx, name.as_deref().unwrap_or_default());
-            let partitions = topic.partitions.iter().map(|part| {
-                let is_there = (0..count).contains(&part.partition_index);
-                let unknown = unknown.or((!is_there).then_some(ErrorCode::UnknownTopicOrPartition));
-                let offered = Offered {
-                    topic: name.as_deref().unwrap_or_default(),
-                    topic_id,
+        let topics = request.topics.iter().map(|topic| OfferedTopic {
+            name: topic.name,
+            id: topic.topic_id,
+            partitions: topic
+                .partitions
+                .iter()
+                .map(|part| Offered {
                     partition: part.partition_index,
                     offset: part.committed_offset,
                     leader_epoch: part.committed_leader_epoch,
-                    metadata: part.committed_metadata.as_deref(),
-                };
-                let code = unknown
-                    .or(refused)
-                    .unwrap_or_else(|| self.offer(&committer, &offered, expire_ms, ctx, out));
-                answer::OffsetCommitResponsePartition {
-                    partition_index: part.partition_index,
+                    metadata: part.committed_metadata,
+                })
+                .collect(),
+        });
+        let topics: Vec<OfferedTopic<'_>> = topics.collect();
+        let mut codes = self.commit(&committer, &topics, expire_ms, ctx, out).into_iter();
+        let topics = topics.iter().map(|topic| answer::OffsetCommitResponseTopic {
+            name: String::from(&*topic.name).into(),
+            topic_id: topic.id,
+            partitions: topic
+                .partitions
+                .iter()
+                .zip(&mut codes)
+                .map(|(part, code)| answer::OffsetCommitResponsePartition {
+                    partition_index: part.partition,
                     error_code: code.code(),
-                }
-            });
-            let partitions = partitions.collect();
-            answer::OffsetCommitResponseTopic {
-                name: topic.name.clone().into_owned().into(),
-                topic_id: topic.topic_id,
-                partitions,
-            }
+                })
+                .collect(),
         });
         let topics = topics.collect();
         let reply = m::OffsetCommitResponse { throttle_time_ms: 0, topics };
@@ -121,46 +154,36 @@ impl Coordinator {
             version: ctx.version,
             transactional: true,
         };
-        let refused = match self.may_commit(&committer) {
-            Ok(()) => None,
-            Err(refusal) if refusal.code == ErrorCode::StaleMemberEpoch => {
-                Some(ErrorCode::IllegalGeneration)
-            }
-            Err(refusal) => Some(refusal.code),
-        };
-        let topics = request.topics.iter().map(|topic| {
-            let (name, topic_id) = resolve(ctx, &topic.name, topic.topic_id);
-            // Unknown topics are told first: the group is not asked about them.
-            let by_id = topic.name.is_empty() && !topic.topic_id.is_zero();
-            let unknown = name.is_none().then(|| unknown_topic(by_id));
-            let count = partition_count(ctx, name.as_deref().unwrap_or_default());
-            let partitions = topic.partitions.iter().map(|part| {
-                let is_there = (0..count).contains(&part.partition_index);
-                let unknown = unknown.or((!is_there).then_some(ErrorCode::UnknownTopicOrPartition));
-                let offered = Offered {
-                    topic: name.as_deref().unwrap_or_default(),
-                    topic_id,
+        let topics = request.topics.iter().map(|topic| OfferedTopic {
+            name: topic.name,
+            id: topic.topic_id,
+            partitions: topic
+                .partitions
+                .iter()
+                .map(|part| Offered {
                     partition: part.partition_index,
                     offset: part.committed_offset,
                     leader_epoch: part.committed_leader_epoch,
-                    metadata: part.committed_metadata.as_deref(),
-                };
-                let code = unknown
-                    .or(refused)
-                    .unwrap_or_else(|| self.offer(&committer, &offered, -1, ctx, out));
-                txn_answer::TxnOffsetCommitResponsePartition {
-                    partition_index: part.partition_index,
-                    error_code: code.code(),
-                }
-            });
-            let partitions = partitions.collect();
-            txn_answer::TxnOffsetCommitResponseTopic {
-                name: topic.name.clone().into_owned().into(),
-                topic_id: topic.topic_id,
-                partitions,
-            }
+                    metadata: part.committed_metadata,
+                })
+                .collect(),
         });
-        let topics: Array<'static, _> = topics.collect();
+        let topics: Vec<OfferedTopic<'_>> = topics.collect();
+        let mut codes = self.commit(&committer, &topics, -1, ctx, out).into_iter();
+        let topics = topics.iter().map(|topic| txn_answer::TxnOffsetCommitResponseTopic {
+            name: String::from(&*topic.name).into(),
+            topic_id: topic.id,
+            partitions: topic
+                .partitions
+                .iter()
+                .zip(&mut codes)
+                .map(|(part, code)| txn_answer::TxnOffsetCommitResponsePartition {
+                    partition_index: part.partition,
+                    error_code: code.code(),
+                })
+                .collect(),
+        });
+        let topics = topics.collect();
         if !out.records.is_empty() {
             out.producer =
                 Some(Producer { id: request.producer_id, epoch: request.producer_epoch });
@@ -169,41 +192,75 @@ impl Coordinator {
         out.reply(ctx.token, Reply::TxnOffsetCommit(reply));
     }
 
-    /// Makes the record of one offset, or says what is wrong with it.
-    fn offer(
-        &self,
+    /// Makes the records of a commit. Returns a code for each partition, in their order.
+    ///
+    /// The group is asked only about partitions that exist. If it refuses one of them, or the records
+    /// would not fit into a batch, none of these is committed.
+    fn commit(
+        &mut self,
         committer: &Committer<'_>,
-        offered: &Offered<'_>,
+        topics: &[OfferedTopic<'_>],
         expire_ms: i64,
         ctx: &Context<'_>,
         out: &mut Decision,
-    ) -> ErrorCode {
-        let metadata = offered.metadata.unwrap_or_default();
-        let limit = self.config.offset_metadata_max;
-        if metadata.len() > limit && metadata.encode_utf16().count() > limit {
-            return ErrorCode::OffsetMetadataTooLarge;
+    ) -> Vec<ErrorCode> {
+        let found: Vec<Found> = topics.iter().map(|topic| find(ctx, committer, topic)).collect();
+        let all = || {
+            let topics = found.iter().zip(topics);
+            topics.flat_map(|(found, topic)| topic.partitions.iter().map(move |it| (found, it)))
+        };
+        let known = || all().filter(|(found, offered)| found.unknown(offered).is_none());
+        let allowed = match known().next() {
+            None => Ok(()),
+            Some(_) => self.may_commit(committer),
+        };
+        if allowed.is_ok() && known().next().is_some() {
+            self.heard_from(committer, ctx.now_ms);
         }
-        let key = m::OffsetCommitKey {
-            group: String::from(committer.group).into(),
-            topic: String::from(offered.topic).into(),
-            partition: offered.partition,
+        let accepted = || known().filter(|(_, offered)| !self.is_metadata_too_long(offered));
+        let allowed = allowed.and_then(|()| {
+            let partitions = accepted().map(|(found, offered)| (found.id, offered.partition));
+            self.may_commit_partitions(committer, partitions)
+        });
+        let most = self.config.record_bytes_max;
+        let mut records = Vec::new();
+        let mut bytes = RECORD_BYTES;
+        let made = allowed.map_err(|refusal| committer.told(refusal.code)).and_then(|()| {
+            for (found, offered) in accepted() {
+                // Each record repeats the names, so a small request may ask for records of any size.
+                let metadata = offered.metadata.as_deref().unwrap_or_default();
+                bytes += RECORD_BYTES + committer.group.len() + found.name.len() + metadata.len();
+                if bytes > most {
+                    return Err(ErrorCode::UnknownServerError);
+                }
+                records.push(record(committer.group, found, offered, expire_ms, ctx));
+            }
+            Ok(())
+        });
+        if made.is_ok() {
+            out.records.append(&mut records);
+        }
+        let code_of = |(found, offered): (&Found, &Offered<'_>)| {
+            let too_long = || self.is_metadata_too_long(offered);
+            found.unknown(offered).or(made.err()).unwrap_or_else(|| match too_long() {
+                true => ErrorCode::OffsetMetadataTooLarge,
+                false => ErrorCode::None,
+            })
         };
-        let value = m::OffsetCommitValue {
-            offset: offered.offset,
-            leader_epoch: offered.leader_epoch,
-            metadata: String::from(metadata).into(),
-            commit_timestamp: ctx.now_ms,
-            expire_timestamp: expire_ms,
-            topic_id: offered.topic_id,
-        };
-        out.records.push(Record::OffsetCommit(key, Some(value)));
-        ErrorCode::None
+        all().map(code_of).collect()
+    }
+
+    /// Kafka counts as Java does, in UTF-16 units.
+    fn is_metadata_too_long(&self, offered: &Offered<'_>) -> bool {
+        let limit = self.config.offset_metadata_max;
+        let metadata = offered.metadata.as_deref().unwrap_or_default();
+        metadata.len() > limit && metadata.encode_utf16().count() > limit
     }
 
     fn may_commit(&self, committer: &Committer<'_>) -> Result<(), Refusal> {
         match self.groups.get(committer.group) {
             None if committer.epoch < 0 => Ok(()),
-            None if !committer.transactional && committer.version >= 9 => Err(Refusal::new(
+            None if committer.knows_missing_groups() => Err(Refusal::new(
                 ErrorCode::GroupIdNotFound,
                 format!("Group {} not found.", committer.group),
             )),
@@ -235,11 +292,39 @@ impl Coordinator {
     }
 }
 
-fn unknown_topic(by_id: bool) -> ErrorCode {
-    match by_id {
+fn find(ctx: &Context<'_>, committer: &Committer<'_>, topic: &OfferedTopic<'_>) -> Found {
+    let by_id = committer.names_topics_by_id();
+    let (name, id) = resolve(ctx, &topic.name, topic.id, by_id);
+    let unknown = match by_id {
         true => ErrorCode::UnknownTopicId,
         false => ErrorCode::UnknownTopicOrPartition,
-    }
+    };
+    let partitions = name.as_deref().map_or(0, |name| partition_count(ctx, name));
+    let unknown = name.is_none().then_some(unknown);
+    Found { name: name.unwrap_or_default(), id, partitions, unknown }
+}
+
+fn record(
+    group: &str,
+    topic: &Found,
+    offered: &Offered<'_>,
+    expire_ms: i64,
+    ctx: &Context<'_>,
+) -> Record<'static> {
+    let key = m::OffsetCommitKey {
+        group: String::from(group).into(),
+        topic: topic.name.clone().into(),
+        partition: offered.partition,
+    };
+    let value = m::OffsetCommitValue {
+        offset: offered.offset,
+        leader_epoch: offered.leader_epoch,
+        metadata: String::from(offered.metadata.as_deref().unwrap_or_default()).into(),
+        commit_timestamp: ctx.now_ms,
+        expire_timestamp: expire_ms,
+        topic_id: topic.id,
+    };
+    Record::OffsetCommit(key, Some(value))
 }
 
 /// Number of partitions of a topic; none if it is not there.
@@ -247,9 +332,14 @@ pub(super) fn partition_count(ctx: &Context<'_>, topic: &str) -> i32 {
     ctx.topics.by_name(topic).map_or(0, |topic| topic.partitions)
 }
 
-/// Name and id of the topic a request names by either; no name if there is none.
-pub(super) fn resolve(ctx: &Context<'_>, name: &str, id: Uuid) -> (Option<String>, Uuid) {
-    if name.is_empty() && !id.is_zero() {
+/// Name and id of the topic that a request names by one of them; no name if there is none.
+pub(super) fn resolve(
+    ctx: &Context<'_>,
+    name: &str,
+    id: Uuid,
+    by_id: bool,
+) -> (Option<String>, Uuid) {
+    if by_id {
         return (ctx.topics.name_of(id), id);
     }
     match ctx.topics.id_of(name) {

@@ -9,10 +9,12 @@
 //! | classic, other states and other protocols | not at all |
 //! | consumer | its commit, for topics that nobody subscribes to |
 
+use ahash::AHashMap;
 use wire::Uuid;
 
-use super::{Committed, tombstone};
+use super::{Committed, Offsets};
 use crate::Name;
+use crate::context::Topics;
 use crate::coordinator::Coordinator;
 use crate::request::Decision;
 
@@ -40,8 +42,11 @@ impl Coordinator {
         }
         for _ in 0..SWEEP_GROUPS_MAX {
             let Some(group) = self.sweep.left.pop() else { break };
-            self.expire_group(&group, now_ms, out);
-            if out.records.len() >= SWEEP_RECORDS_MAX {
+            let done = self.expire_group(&group, now_ms, out);
+            if !done {
+                self.sweep.left.push(group);
+            }
+            if !done || out.records.len() >= SWEEP_RECORDS_MAX {
                 break;
             }
         }
@@ -51,25 +56,25 @@ impl Coordinator {
         }
     }
 
-    /// Tombstones for a group's expired offsets, and for the group if nothing of it is left.
-    fn expire_group(&mut self, id: &Name, now_ms: i64, out: &mut Decision) {
-        let Some(group) = self.groups.get(id) else { return };
+    /// Tombstones for a group's expired offsets, and for the group if nothing of it is left. Returns
+    /// false if there may be more of them.
+    fn expire_group(&mut self, id: &Name, now_ms: i64, out: &mut Decision) -> bool {
+        let Some(group) = self.groups.get(id) else { return true };
         let retention = group.retention();
+        let retention_ms = self.config.offsets_retention_ms;
         let mut all_gone = true;
         if let Some(offsets) = self.offsets.group(id) {
             for (topic, parts) in offsets.topics() {
                 let subscribed = group.is_subscribed_to(topic);
                 for (partition, committed) in parts.iter() {
                     let gone = !subscribed
-                        && is_expired(
-                            committed,
-                            retention,
-                            now_ms,
-                            self.config.offsets_retention_ms,
-                        )
+                        && is_expired(committed, retention, now_ms, retention_ms)
                         && !self.offsets.is_pending(id, topic, partition);
+                    if gone && out.records.len() >= SWEEP_RECORDS_MAX {
+                        return false;
+                    }
                     if gone {
-                        out.records.push(tombstone(id, topic, partition));
+                        out.bury(id, topic, partition);
                     }
                     all_gone &= gone;
                 }
@@ -77,39 +82,83 @@ impl Coordinator {
         }
         if all_gone && !self.offsets.has_open(id) && group.is_empty() {
             group.tombstones(id, &mut out.records);
+            out.cut();
         }
+        true
     }
 
-    /// The offsets of deleted topics go, whoever committed them. Each tombstone stands for itself: the
-    /// caller may append them in as many batches as it likes.
-    pub fn topics_deleted(&mut self, topics: &[(String, Uuid)], now_ms: i64) -> Decision {
-        let mut out = Decision::default();
-        for (group, offsets) in &self.offsets.groups {
-            for (topic, id) in topics {
-                for (partition, committed) in
-                    offsets.partitions(topic).into_iter().flat_map(|it| it.iter())
-                {
-                    if !committed.is_of_another(*id) {
-                        out.records.push(tombstone(group, topic, partition));
+    /// The offsets of deleted topics go, whoever committed them: with the next calls of
+    /// [`on_time`](Self::on_time), some at a time.
+    pub fn topics_deleted(&mut self, topics: &[(String, Uuid)]) {
+        for (topic, id) in topics {
+            self.deleted.topics.entry(topic.clone()).or_default().push(*id);
+        }
+        self.deleted.left = self.offsets.group_names();
+    }
+
+    /// Goes on with the offsets of deleted topics.
+    pub(crate) fn bury_deleted(&mut self, topics: &dyn Topics, out: &mut Decision) {
+        let Coordinator { deleted, offsets, .. } = self;
+        let Deleted { topics: gone, left } = deleted;
+        let is_gone = |topic: &str, committed: &Committed| match gone.get(topic) {
+            None => false,
+            // An older record does not say which topic of that name it was.
+            Some(_) if committed.topic_id.is_zero() => topics.id_of(topic).is_none(),
+            Some(ids) => ids.contains(&committed.topic_id),
+        };
+        for _ in 0..SWEEP_GROUPS_MAX {
+            if out.records.len() >= SWEEP_RECORDS_MAX {
+                return;
+            }
+            let Some(group) = left.pop() else { break };
+            if !offsets.bury(&group, &is_gone, out) {
+                left.push(group);
+            }
+        }
+        if left.is_empty() {
+            gone.clear();
+        }
+    }
+}
+
+/// Topics that are gone, and the groups that are still to be looked at for their offsets.
+#[derive(Debug, Default)]
+pub(crate) struct Deleted {
+    /// Ids by name.
+    topics: AHashMap<String, Vec<Uuid>>,
+    left: Vec<Name>,
+}
+
+impl Deleted {
+    /// At once, if there is something to do.
+    pub fn due_ms(&self) -> Option<i64> {
+        (!self.topics.is_empty()).then_some(0)
+    }
+}
+
+impl Offsets {
+    /// Tombstones for a group's offsets that are gone, those of open transactions included. One takes all
+    /// that is held of its partition, so what is gone stays where something else is not. Returns false if
+    /// there may be more of them.
+    fn bury(
+        &self,
+        group: &Name,
+        is_gone: &dyn Fn(&str, &Committed) -> bool,
+        out: &mut Decision,
+    ) -> bool {
+        for offsets in self.group(group).into_iter().chain(self.pending_in(group)) {
+            for (topic, parts) in offsets.topics() {
+                for (partition, _) in parts.iter().filter(|(_, it)| is_gone(topic, it)) {
+                    if out.records.len() >= SWEEP_RECORDS_MAX {
+                        return false;
+                    }
+                    if self.held(group, topic, partition).all(|it| is_gone(topic, it)) {
+                        out.bury(group, topic, partition);
                     }
                 }
             }
         }
-        for groups in self.offsets.pending.values() {
-            for (group, offsets) in groups {
-                for (topic, _) in topics {
-                    for (partition, _) in
-                        offsets.partitions(topic).into_iter().flat_map(|it| it.iter())
-                    {
-                        if self.offsets.get(group, topic, partition).is_none() {
-                            out.records.push(tombstone(group, topic, partition));
-                        }
-                    }
-                }
-            }
-        }
-        self.apply_new(&mut out, now_ms);
-        out
+        true
     }
 }
 

@@ -63,8 +63,9 @@ impl Coordinator {
         ctx: &Context<'_>,
     ) -> Array<'static, answer::OffsetFetchResponseTopics<'static>> {
         let topic_answer = |topic: asked::OffsetFetchRequestTopics<'_>| {
-            let (name, id) = resolve(ctx, &topic.name, topic.topic_id);
-            let unknown_id = name.is_none() && !topic.topic_id.is_zero();
+            let by_id = ctx.version >= TOPIC_IDS_FROM;
+            let (name, id) = resolve(ctx, &topic.name, topic.topic_id, by_id);
+            let unknown_id = by_id && name.is_none();
             // An offset may outlive its topic by name, so a name without a topic still answers.
             let name = name.unwrap_or_else(|| String::from(&*topic.name));
             let partitions = topic.partition_indexes.iter().map(|partition| {

@@ -15,7 +15,7 @@ use wire::messages as m;
 
 pub(crate) use by_partition::ByPartition;
 pub(crate) use commit::Committer;
-pub(crate) use expire::Retention;
+pub(crate) use expire::{Deleted, Retention};
 
 use crate::Name;
 use crate::record::Record;
@@ -107,6 +107,30 @@ impl Offsets {
 
     pub fn get(&self, group: &str, topic: &str, partition: i32) -> Option<&Committed> {
         self.groups.get(group)?.get(topic, partition)
+    }
+
+    /// What is held of a partition: the offset that is committed, and those that open transactions would
+    /// commit.
+    fn held<'a>(
+        &'a self,
+        group: &'a str,
+        topic: &'a str,
+        partition: i32,
+    ) -> impl Iterator<Item = &'a Committed> {
+        let pending =
+            self.pending_in(group).filter_map(move |offsets| offsets.get(topic, partition));
+        self.get(group, topic, partition).into_iter().chain(pending)
+    }
+
+    /// What each open transaction holds of a group.
+    fn pending_in<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a GroupOffsets> {
+        let producers = self.open.get(group).into_iter().flatten();
+        producers.filter_map(move |producer| self.pending.get(producer)?.get(group))
+    }
+
+    /// Groups with offsets, some of them perhaps twice.
+    fn group_names(&self) -> Vec<Name> {
+        self.groups.keys().chain(self.open.keys()).cloned().collect()
     }
 
     /// Whether an open transaction holds an offset of the partition.

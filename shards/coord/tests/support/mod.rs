@@ -61,6 +61,8 @@ pub struct Rig {
     pub replies: HashMap<Token, Reply>,
     versions: HashMap<Token, i16>,
     tokens: u64,
+    /// Most records that a decision wanted to be together.
+    pub largest_piece: usize,
     /// The next decision is lost with the coordinator: neither appended nor answered.
     pub lose_next: bool,
     /// A broker that is asked instead of the coordinator.
@@ -85,6 +87,7 @@ impl Rig {
             replies: HashMap::new(),
             versions: HashMap::new(),
             tokens: 0,
+            largest_piece: 0,
             lose_next: false,
             kafka: None,
         }
@@ -125,6 +128,13 @@ impl Rig {
             return self.reload();
         }
         let producer = decision.producer.map(|it| it.id);
+        let ends = decision.cuts.iter().copied().chain([decision.records.len()]);
+        let mut begin = 0;
+        for end in ends {
+            assert!((begin..=decision.records.len()).contains(&end), "{:?}", decision.cuts);
+            self.largest_piece = self.largest_piece.max(end - begin);
+            begin = end;
+        }
         for record in &decision.records {
             let (key, value) = record.to_bytes().unwrap();
             let back = Record::read(&key, value.as_deref()).unwrap().unwrap();
@@ -344,6 +354,52 @@ impl Rig {
     }
 
     pub fn send_commit(&mut self, commit: &Commit<'_>) -> Token {
+        self.send_commit_often(commit, 1)
+    }
+
+    /// Commits the same several times in one request; returns all codes.
+    pub fn commit_often(&mut self, commit: &Commit<'_>, times: usize) -> Vec<ErrorCode> {
+        let token = self.send_commit_often(commit, times);
+        let Reply::OffsetCommit(reply) = self.reply(token) else { panic!("not a commit") };
+        let partitions = reply.topics.iter().flat_map(|topic| topic.partitions.to_vec());
+        partitions.map(|partition| code(partition.error_code)).collect()
+    }
+
+    /// Commits offset 5 of partitions of these topics in one request; returns all codes.
+    pub fn commit_topics(
+        &mut self,
+        member: &str,
+        generation: i32,
+        parts: &[(&str, i32)],
+    ) -> Vec<ErrorCode> {
+        let topics = parts.iter().map(|(topic, partition)| {
+            let partition = m::offset_commit_request::OffsetCommitRequestPartition {
+                partition_index: *partition,
+                committed_offset: 5,
+                committed_leader_epoch: -1,
+                committed_metadata: None,
+            };
+            m::offset_commit_request::OffsetCommitRequestTopic {
+                name: (*topic).into(),
+                topic_id: Uuid::ZERO,
+                partitions: vec![partition].into(),
+            }
+        });
+        let request = m::OffsetCommitRequest {
+            group_id: GROUP.into(),
+            generation_id_or_member_epoch: generation,
+            member_id: member.into(),
+            retention_time_ms: -1,
+            topics: topics.collect(),
+            ..Default::default()
+        };
+        let token = self.send(Request::OffsetCommit(&request), 9);
+        let Reply::OffsetCommit(reply) = self.reply(token) else { panic!("not a commit") };
+        let partitions = reply.topics.iter().flat_map(|topic| topic.partitions.to_vec());
+        partitions.map(|partition| code(partition.error_code)).collect()
+    }
+
+    fn send_commit_often(&mut self, commit: &Commit<'_>, times: usize) -> Token {
         let partition = m::offset_commit_request::OffsetCommitRequestPartition {
             partition_index: commit.partition,
             committed_offset: commit.offset,
@@ -352,8 +408,8 @@ impl Rig {
         };
         let topic = m::offset_commit_request::OffsetCommitRequestTopic {
             name: commit.topic.into(),
-            topic_id: Uuid::ZERO,
-            partitions: vec![partition].into(),
+            topic_id: commit.topic_id,
+            partitions: vec![partition; times].into(),
         };
         let request = m::OffsetCommitRequest {
             group_id: GROUP.into(),
@@ -364,6 +420,70 @@ impl Rig {
             topics: vec![topic].into(),
         };
         self.send(Request::OffsetCommit(&request), commit.version)
+    }
+
+    pub fn txn_commit(&mut self, commit: &TxnCommit<'_>) -> ErrorCode {
+        self.txn_commit_often(commit, 1)[0]
+    }
+
+    pub fn txn_commit_often(&mut self, commit: &TxnCommit<'_>, times: usize) -> Vec<ErrorCode> {
+        let token = self.send_txn_commit(commit, times);
+        let Reply::TxnOffsetCommit(reply) = self.reply(token) else { panic!("not a commit") };
+        let partitions = reply.topics.iter().flat_map(|topic| topic.partitions.to_vec());
+        partitions.map(|partition| code(partition.error_code)).collect()
+    }
+
+    pub fn send_txn_commit(&mut self, commit: &TxnCommit<'_>, times: usize) -> Token {
+        let partition = m::txn_offset_commit_request::TxnOffsetCommitRequestPartition {
+            partition_index: commit.partition,
+            committed_offset: commit.offset,
+            committed_leader_epoch: -1,
+            committed_metadata: Some(commit.metadata.into()),
+        };
+        let topic = m::txn_offset_commit_request::TxnOffsetCommitRequestTopic {
+            name: commit.topic.into(),
+            topic_id: commit.topic_id,
+            partitions: vec![partition; times].into(),
+        };
+        let request = m::TxnOffsetCommitRequest {
+            transactional_id: "x".into(),
+            group_id: GROUP.into(),
+            producer_id: commit.producer,
+            producer_epoch: 0,
+            generation_id_or_member_epoch: commit.generation,
+            member_id: commit.member.into(),
+            topics: vec![topic].into(),
+            ..Default::default()
+        };
+        self.send(Request::TxnOffsetCommit(&request), commit.version)
+    }
+
+    /// An offset that stands in the log, committed when time began.
+    pub fn replay_commit(
+        &mut self,
+        group: &str,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+        topic_id: Uuid,
+    ) {
+        let key = m::OffsetCommitKey {
+            group: group.to_owned().into(),
+            topic: topic.to_owned().into(),
+            partition,
+        };
+        let value =
+            m::OffsetCommitValue { offset, commit_timestamp: 1, topic_id, ..Default::default() };
+        let (key, value) = Record::OffsetCommit(key, Some(value)).to_bytes().unwrap();
+        self.coordinator.replay(&key, value.as_deref(), None).unwrap();
+        self.log.push((key, value, None));
+    }
+
+    /// The topic is gone, and the coordinator hears of it.
+    pub fn delete_topic(&mut self, name: &str) {
+        let info = self.topics.topics.remove(name).unwrap();
+        self.topics.version += 1;
+        self.coordinator.topics_deleted(&[(name.into(), info.id)]);
     }
 
     /// The committed offset, or the error, of one partition.
@@ -388,6 +508,25 @@ impl Rig {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The same by the topic's id, in the version that has no names any more.
+    pub fn fetch_by_id(&mut self, topic_id: Uuid, partition: i32) -> (i64, ErrorCode) {
+        let topics = m::offset_fetch_request::OffsetFetchRequestTopics {
+            name: "".into(),
+            topic_id,
+            partition_indexes: vec![partition].into(),
+        };
+        let group = m::offset_fetch_request::OffsetFetchRequestGroup {
+            group_id: GROUP.into(),
+            member_id: None,
+            member_epoch: -1,
+            topics: Some(vec![topics].into()),
+        };
+        let token = self.send(Request::OffsetFetch { group: &group, require_stable: false }, 10);
+        let Reply::OffsetFetch(reply) = self.reply(token) else { panic!("not a fetch") };
+        let partition = reply.topics.first().unwrap().partitions.first().unwrap();
+        (partition.committed_offset, code(partition.error_code))
     }
 
     pub fn delete_group(&mut self) -> ErrorCode {
@@ -503,6 +642,7 @@ pub struct Commit<'a> {
     pub instance: Option<&'a str>,
     pub generation: i32,
     pub topic: &'a str,
+    pub topic_id: Uuid,
     pub partition: i32,
     pub offset: i64,
     pub metadata: &'a str,
@@ -514,10 +654,37 @@ pub const COMMIT: Commit<'static> = Commit {
     instance: None,
     generation: -1,
     topic: "t",
+    topic_id: Uuid::ZERO,
     partition: 0,
     offset: 5,
     metadata: "",
     version: 9,
+};
+
+/// Offsets of a transaction.
+#[derive(Clone, Debug)]
+pub struct TxnCommit<'a> {
+    pub producer: i64,
+    pub member: &'a str,
+    pub generation: i32,
+    pub topic: &'a str,
+    pub topic_id: Uuid,
+    pub partition: i32,
+    pub offset: i64,
+    pub metadata: &'a str,
+    pub version: i16,
+}
+
+pub const TXN_COMMIT: TxnCommit<'static> = TxnCommit {
+    producer: 1,
+    member: "",
+    generation: -1,
+    topic: "t",
+    topic_id: Uuid::ZERO,
+    partition: 0,
+    offset: 5,
+    metadata: "",
+    version: 5,
 };
 
 #[derive(Clone, Debug)]
