@@ -7,6 +7,7 @@ const lz4 = require('lz4-napi')
 const snappy = require('snappy')
 const zlib = require('node:zlib')
 const zstd = require('@bokuweb/zstd-wasm')
+const Batch = require('kafkajs/src/consumer/batch')
 
 const FETCH_WAIT_MS = 500
 const FETCH_BYTES = 8 << 20
@@ -79,9 +80,11 @@ class Consumer {
   fetches = 0
   #cluster
   #topic
+  #isolationLevel
   #next = new Map() // partition -> offset
 
-  constructor(kafka, topic) {
+  constructor(kafka, topic, { committed = false } = {}) {
+    this.#isolationLevel = committed ? 1 : 0
     const create = Object.getOwnPropertySymbols(kafka).find(
       symbol => symbol.description === 'private:Kafka:createCluster')
     this.#cluster = kafka[create]({ allowAutoTopicCreation: false, metadataMaxAge: 300_000 })
@@ -122,20 +125,20 @@ class Consumer {
       maxWaitTime: FETCH_WAIT_MS,
       minBytes: 1,
       maxBytes: FETCH_BYTES,
-      isolationLevel: 0,
+      isolationLevel: this.#isolationLevel,
       topics: [{
         topic: this.#topic,
         partitions: partitions.map(partition => (
           { partition, fetchOffset: String(this.#next.get(partition)), maxBytes: FETCH_BYTES })),
       }],
     })
-    return responses.flatMap(response => response.partitions.flatMap(({ partition, messages }) => {
-      const from = this.#next.get(partition) // a batch may start before it
-      const records = messages
-        .map(message => ({ ...message, partition, offset: Number(message.offset) }))
-        .filter(message => message.offset >= from)
-      if (records.length > 0) this.#next.set(partition, records.at(-1).offset + 1)
-      return records
+    return responses.flatMap(response => response.partitions.flatMap(fetched => {
+      const { partition } = fetched
+      // Knows what of it was aborted, and what are markers.
+      const batch = new Batch(this.#topic, String(this.#next.get(partition)), fetched)
+      const last = batch.messagesWithinOffset.at(-1)
+      if (last) this.#next.set(partition, Number(last.offset) + 1)
+      return batch.messages.map(message => ({ ...message, partition, offset: Number(message.offset) }))
     }))
   }
 }

@@ -9,8 +9,9 @@ const { parseArgs } = require('node:util')
 const { ConfigResourceTypes } = require('kafkajs')
 const { connect, producer, Consumer, codecTypes, codecsSeen } = require('./client')
 const groups = require('./groups')
+const txns = require('./txns')
 
-const SCENARIO_LIMIT_MS = 55_000
+const SCENARIO_LIMIT_MS = 100_000
 const READ_BACK_LIMIT_MS = 30_000
 const STATE_LIMIT_MS = 45_000 // a loaded Kafka takes its time over 1,000 partitions
 const POLL_EVERY_MS = 50
@@ -47,6 +48,11 @@ const scenarios = {
   'group-classic': t => groups.classic(t, eventually),
   'group-rolling': t => groups.rolling(t, eventually),
   'group-admin': t => groups.admin(t, eventually),
+  'txn-commit-abort': txns.commitAbort,
+  'txn-fencing': txns.fencing,
+  'txn-consume-transform': t => txns.consumeTransform(t, eventually),
+  'txn-timeout': txns.timeout,
+  'txn-broker-kill': t => txns.brokerKill(t, eventually),
 }
 
 async function createTopic(t) {
@@ -359,8 +365,8 @@ class Run {
     return this.#connected(producer(this.kafka, options))
   }
 
-  consumer() {
-    return this.#connected(new Consumer(this.kafka, this.topic))
+  consumer(options) {
+    return this.#connected(new Consumer(this.kafka, this.topic, options))
   }
 
   // False if the topic exists already. Does not let kafkajs wait for leaders: that wait gives up when

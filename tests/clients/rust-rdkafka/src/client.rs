@@ -239,6 +239,10 @@ impl Client {
     }
 
     pub fn consumer(&self, starts: &[(i32, Offset)]) -> Result<Consumer> {
+        self.consumer_at(starts, "read_committed") // the library's default
+    }
+
+    pub fn consumer_at(&self, starts: &[(i32, Offset)], isolation: &str) -> Result<Consumer> {
         let mut config = settings(&self.bootstrap);
         config
             .set("group.id", "unused") // assigning needs a name; nothing joins or commits
@@ -246,6 +250,7 @@ impl Client {
             .set("auto.offset.reset", "error")
             .set("fetch.wait.max.ms", "500")
             .set("fetch.min.bytes", "1")
+            .set("isolation.level", isolation)
             .set("topic.metadata.propagation.max.ms", "1000") // then an unknown topic is an error
             .set("statistics.interval.ms", STATISTICS_EVERY_MS);
         let inner: BaseConsumer<Watch> = config.create_with_context(Watch::default())?;
@@ -259,7 +264,7 @@ impl Client {
 }
 
 pub struct Producer {
-    inner: BaseProducer<Watch>,
+    pub inner: BaseProducer<Watch>,
     topic: String,
 }
 
@@ -372,7 +377,7 @@ impl Consumer {
 
 /// What librdkafka tells a client on its own account.
 #[derive(Default)]
-struct Watch(Mutex<Seen>);
+pub struct Watch(Mutex<Seen>);
 
 #[derive(Default)]
 struct Seen {
@@ -456,7 +461,7 @@ pub fn eventually<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
 }
 
 /// The standard library seeds each `RandomState` anew.
-fn random_u64() -> u64 {
+pub fn random_u64() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

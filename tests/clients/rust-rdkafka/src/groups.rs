@@ -24,13 +24,12 @@ const WRITE_EVERY: Duration = Duration::from_millis(50);
 /// A member that says nothing for this long is given up: the least that brokers allow.
 const SESSION_MS: (&str, &str) = ("session.timeout.ms", "6000");
 const HEARTBEAT_MS: (&str, &str) = ("heartbeat.interval.ms", "500");
-const CLASSIC: &[(&str, &str)] =
+pub const CLASSIC: &[(&str, &str)] =
     &[("partition.assignment.strategy", "range"), HEARTBEAT_MS, SESSION_MS];
 const COOPERATIVE: &[(&str, &str)] =
     &[("partition.assignment.strategy", "cooperative-sticky"), HEARTBEAT_MS, SESSION_MS];
 const NEXT_GEN: &[(&str, &str)] = &[("group.protocol", "consumer")];
 const POLL: Duration = Duration::from_millis(100);
-const CALL_LIMIT: Duration = Duration::from_secs(20);
 
 pub fn classic(client: &Client) -> Result<()> {
     life(client, CLASSIC)

@@ -5,6 +5,7 @@
 mod client;
 mod groups;
 mod scenarios;
+mod txns;
 
 use std::process::{ExitCode, exit};
 use std::sync::mpsc;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use client::{Client, Result};
 use scenarios::SCENARIOS;
 
-const SCENARIO_LIMIT: Duration = Duration::from_secs(55);
+const SCENARIO_LIMIT: Duration = Duration::from_secs(100);
 
 #[derive(Default)]
 struct Arguments {

@@ -8,7 +8,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use crate::client::{Client, Config, Record, Result, eventually, random_bytes};
-use crate::groups;
+use crate::{groups, txns};
 
 const PARTITIONS: i32 = 4;
 /// How many partitions of a large topic are looked at.
@@ -16,7 +16,7 @@ pub const SAMPLE: i32 = 50;
 
 type Scenario = (&'static str, fn(&Client) -> Result<()>);
 
-pub const SCENARIOS: [Scenario; 32] = [
+pub const SCENARIOS: [Scenario; 37] = [
     ("create-topic", create_topic),
     ("produce-sync", produce_sync),
     ("produce-async", produce_async),
@@ -49,6 +49,11 @@ pub const SCENARIOS: [Scenario; 32] = [
     ("group-rolling-cooperative", groups::rolling_cooperative),
     ("group-rolling-consumer", groups::rolling_next_gen),
     ("group-admin", groups::admin),
+    ("txn-commit-abort", txns::commit_abort),
+    ("txn-fencing", txns::fencing),
+    ("txn-consume-transform", txns::consume_transform),
+    ("txn-timeout", txns::timeout),
+    ("txn-broker-kill", txns::broker_kill),
 ];
 
 /// Fails the scenario with a reason unless the condition holds.
