@@ -4,13 +4,13 @@
 //! that holds it is. Ten thousand logs that are closed at once each need that once after their last
 //! change: a sync that starts later serves all of them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use reactor::fs;
+use reactor::fs::{self, DiskWatch};
 use reactor::sync::Notify;
 
 /// What a sync covers.
@@ -37,6 +37,9 @@ struct GroupSync {
     /// of that only once: one that comes later proves nothing to those who waited.
     failed: Cell<u64>,
     ended: Notify,
+    /// Of a disk: what it loses is told to every shard that had it open before, also where another
+    /// shard's sync has failed.
+    watch: OnceCell<DiskWatch>,
 }
 
 /// A sync that is under way, also if whoever began it is dropped.
@@ -50,12 +53,29 @@ impl Drop for Run<'_> {
 }
 
 impl GroupSyncs {
+    /// From now on, what the disk of this folder loses makes the next sync of it fail.
+    pub(crate) async fn watch(&self, data_dir: &Path) -> io::Result<()> {
+        let of_disk = self.of(data_dir, Covers::Disk);
+        if of_disk.watch.get().is_none() {
+            let begun = DiskWatch::begin(data_dir).await?;
+            // Somebody else may have begun meanwhile, and is as good.
+            let _ = of_disk.watch.set(begun);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn forget(&self, data_dir: &Path) {
+        self.by_data_dir.borrow_mut().remove(&(data_dir.to_owned(), Covers::Disk));
+    }
+
+    fn of(&self, data_dir: &Path, covers: Covers) -> Rc<GroupSync> {
+        let mut all = self.by_data_dir.borrow_mut();
+        Rc::clone(all.entry((data_dir.to_owned(), covers)).or_default())
+    }
+
     /// Until a sync of the folder that began after this call has succeeded.
     pub(crate) async fn sync(&self, data_dir: &Path, covers: Covers) -> io::Result<()> {
-        let of_dir = {
-            let mut all = self.by_data_dir.borrow_mut();
-            Rc::clone(all.entry((data_dir.to_owned(), covers)).or_default())
-        };
+        let of_dir = self.of(data_dir, covers);
         let needed = of_dir.started.get() + 1;
         while of_dir.done.get() < needed {
             let failed = of_dir.failed.get();
@@ -72,7 +92,10 @@ impl GroupSyncs {
             of_dir.started.set(number);
             let synced = match covers {
                 Covers::Names => fs::sync_dir(data_dir).await,
-                Covers::Disk => fs::sync_disk(data_dir).await,
+                Covers::Disk => match of_dir.watch.get() {
+                    Some(watch) => watch.sync_disk(data_dir).await,
+                    None => fs::sync_disk(data_dir).await,
+                },
             };
             if synced.is_err() {
                 of_dir.failed.set(number);
@@ -123,6 +146,31 @@ mod tests {
             });
             assert!(ran.finished().is_some_and(|own| own <= 2), "they shared it");
         }
+    }
+
+    /// What one shard's sync has lost may be another's, whose own sync of the disk finds nothing wrong.
+    #[test]
+    fn a_sync_that_fails_on_one_shard_fails_on_the_others_of_that_disk() {
+        let mut world = reactor::sim::World::new(1);
+        let ran = world.run(|| async {
+            let (dir, other) = (Path::new("/data"), Path::new("/other"));
+            for path in [dir, other] {
+                assert!(fs::create_dir_all(path).await.is_ok());
+            }
+            let shards = [0, 1, 2].map(|_| GroupSyncs::default());
+            for (shard, path) in shards.iter().zip([dir, dir, other]) {
+                assert!(shard.watch(path).await.is_ok());
+            }
+            reactor::sim::with_faults(|faults| faults.disk.sync_eio_per_million = 1_000_000);
+            assert!(fs::sync_dir(dir).await.is_err());
+            reactor::sim::with_faults(|faults| faults.disk.sync_eio_per_million = 0);
+            let mut synced = Vec::new();
+            for (shard, path) in shards.iter().zip([dir, dir, other]) {
+                synced.push(shard.sync(path, Covers::Disk).await.is_ok());
+            }
+            synced
+        });
+        assert_eq!(ran.finished(), Some(vec![false, false, true]));
     }
 
     async fn shared(covers: Covers) {

@@ -175,6 +175,11 @@ impl LogShared {
         graveyard::remove_later(self, dir, Duration::ZERO);
     }
 
+    /// Another disk may be in the place of this data folder: what the old one lost is its own.
+    pub fn forget_disk(&self, data_dir: &Path) {
+        self.0.group_syncs.forget(data_dir);
+    }
+
     pub(crate) fn group_syncs(&self) -> &GroupSyncs {
         &self.0.group_syncs
     }

@@ -191,7 +191,7 @@ impl DiskQueues {
             | Op::MakeDir { path }
             | Op::ReadDir { path, .. }
             | Op::Space { path, .. }
-            | Op::SyncDisk { path }
+            | Op::SyncDisk { path, .. }
             | Op::Lock { path }
             | Op::Rename { to: path, .. } => (self.disk_of(path), 0),
             _ => return None,
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn a_pause_that_ended_unseen_is_not_forgotten() {
         let mut queues = DiskQueues::default();
-        let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap() };
+        let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap(), watch: None };
         let write = ticket(Class::Produce, Kind::Produced { small: true, synced: false }, at(0));
         assert!(queues.admit(write, Token::new(0), op(), at(0)).is_some());
         let bulk = ticket(Class::Backfill, Kind::Bulk, at(0));
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn a_large_operation_is_not_passed_by_small_ones_for_ever() {
         let mut queues = DiskQueues::default();
-        let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap() };
+        let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap(), watch: None };
         let write = ticket(Class::Produce, Kind::Produced { small: true, synced: false }, at(0));
         assert!(queues.admit(write, Token::new(0), op(), at(0)).is_some());
         let small = Ticket { cost: 128 << 10, ..ticket(Class::Backfill, Kind::Bulk, at(0)) };
@@ -475,7 +475,7 @@ mod tests {
     #[test]
     fn who_only_looks_at_a_disk_does_not_hold_up_bulk_data() {
         let mut queues = DiskQueues::default();
-        let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap() };
+        let op = || Op::SyncDisk { path: OpPath::new(Path::new("/")).unwrap(), watch: None };
         let look = Ticket { cost: PLAIN_COST, ..ticket(Class::Produce, Kind::Other, at(0)) };
         let piece = Ticket { cost: 256 << 10, ..ticket(Class::Backfill, Kind::Bulk, at(0)) };
         assert!(queues.admit(look, Token::new(0), op(), at(0)).is_some());

@@ -132,7 +132,25 @@ pub async fn sync_dir(path: &Path) -> io::Result<()> {
 /// whole file system of this directory: for many files at once, where one sync of all costs less
 /// than one of each. It covers what other programs wrote there, too.
 pub async fn sync_disk(dir: &Path) -> io::Result<()> {
-    run(Op::SyncDisk { path: OpPath::new(dir)? }).await.0.map(drop)
+    run(Op::SyncDisk { path: OpPath::new(dir)?, watch: None }).await.0.map(drop)
+}
+
+/// Remembers what a disk has lost: the kernel tells of a write that failed behind everybody's back once
+/// to each that had the disk open then, whoever else was told.
+pub struct DiskWatch(Handle);
+
+impl DiskWatch {
+    /// From now on.
+    pub async fn begin(dir: &Path) -> io::Result<Self> {
+        let (result, _) = run(Op::OpenDir { path: OpPath::new(dir)? }).await;
+        Ok(DiskWatch(Handle::of_file(result? as i32)))
+    }
+
+    /// As [`sync_disk`]; fails, once, also if anything there was lost since the last call.
+    pub async fn sync_disk(&self, dir: &Path) -> io::Result<()> {
+        let watch = Some(self.0.clone());
+        run(Op::SyncDisk { path: OpPath::new(dir)?, watch }).await.0.map(drop)
+    }
 }
 
 /// Lets operations on names in this directory (open, rename, remove, list) wait in the queue of

@@ -48,7 +48,7 @@ pub(crate) enum Op {
     MakeDir { path: OpPath },
     ReadDir { path: OpPath, out: Vec<DirEntry> },
     Space { path: OpPath, out: Option<Space> },
-    SyncDisk { path: OpPath },
+    SyncDisk { path: OpPath, watch: Option<Handle> },
     Lock { path: OpPath },
     Resolve { host: String, port: u16, out: Vec<SocketAddr> },
     Accept { listener: Handle, peer: Option<SocketAddr> },

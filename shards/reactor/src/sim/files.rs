@@ -1,7 +1,7 @@
 //! File operations on the simulated disk: how long they take, what they do, and what becomes of
 //! them if the machine stops while they are in flight.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -67,6 +67,11 @@ pub(super) fn perform(state: &mut State, token: Token) -> i32 {
     let Some(mut flight) = state.take_flight(token) else { return -libc::EBADF };
     let result = if broken(state, &flight.op) {
         fate(state, &flight);
+        if matches!(flight.op, Op::Sync { .. } | Op::SyncDisk { .. }) {
+            let lost: Vec<PathBuf> =
+                places(state, &flight.op).into_iter().map(Path::to_path_buf).collect();
+            state.failed_syncs.extend(lost);
+        }
         Err(libc::EIO)
     } else {
         apply(state, &mut flight)
@@ -120,7 +125,7 @@ fn places<'a>(state: &'a State, op: &'a Op) -> Vec<&'a Path> {
         | Op::MakeDir { path }
         | Op::ReadDir { path, .. }
         | Op::Space { path, .. }
-        | Op::SyncDisk { path }
+        | Op::SyncDisk { path, .. }
         | Op::Lock { path } => vec![path.as_path()],
         Op::Rename { from, to } => vec![from.as_path(), to.as_path()],
         Op::Read { file, .. }
@@ -143,15 +148,19 @@ fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
             write(state, file, joined(bufs, *done), bufs, *offset, *sync)
         }
         Op::Sync { file, .. } => {
-            opened(state, file)?;
-            sync(state, &flight.sync_points)
+            let path = opened(state, file)?.path.clone();
+            sync(state, &path, &flight.sync_points)
         }
-        Op::SyncDisk { path } => {
+        Op::SyncDisk { path, watch } => {
             let ino = state.disk.lookup(path.as_path())?;
             if !state.disk.metadata(ino)?.is_dir {
                 return Err(libc::ENOTDIR);
             }
-            sync(state, &flight.sync_points)
+            sync(state, path.as_path(), &flight.sync_points)?;
+            match watch {
+                Some(watch) => tell_lost(state, watch),
+                None => Ok(0),
+            }
         }
         Op::SetLen { file, len } => {
             let ino = opened(state, file)?.ino;
@@ -182,7 +191,8 @@ fn apply_to_names(state: &mut State, op: &mut Op, now_ms: i64) -> Result<i32, Er
             let ino = state.disk.open(path.as_path(), options, now_ms)?;
             let (read, write) = (options.read || !options.write, options.write);
             let (path, direct) = (path.as_path().to_path_buf(), options.direct);
-            Ok(register(state, OpenFile { ino, path, read, write, direct }))
+            let told = state.failed_syncs.len();
+            Ok(register(state, OpenFile { ino, path, read, write, direct, told }))
         }
         Op::OpenDir { path } => {
             let ino = state.disk.lookup(path.as_path())?;
@@ -190,7 +200,9 @@ fn apply_to_names(state: &mut State, op: &mut Op, now_ms: i64) -> Result<i32, Er
                 return Err(libc::ENOTDIR);
             }
             let path = path.as_path().to_path_buf();
-            Ok(register(state, OpenFile { ino, path, read: true, write: false, direct: false }))
+            let told = state.failed_syncs.len();
+            let (read, write, direct) = (true, false, false);
+            Ok(register(state, OpenFile { ino, path, read, write, direct, told }))
         }
         Op::StatPath { path, out } => {
             *out = Some(state.disk.metadata(state.disk.lookup(path.as_path())?)?);
@@ -220,7 +232,8 @@ fn apply_to_names(state: &mut State, op: &mut Op, now_ms: i64) -> Result<i32, Er
                 return Err(libc::EWOULDBLOCK);
             }
             let path = path.as_path().to_path_buf();
-            let file = OpenFile { ino, path, read: true, write: true, direct: false };
+            let told = state.failed_syncs.len();
+            let file = OpenFile { ino, path, read: true, write: true, direct: false, told };
             let raw = register(state, file);
             state.locks.insert(ino, raw);
             Ok(raw)
@@ -229,13 +242,28 @@ fn apply_to_names(state: &mut State, op: &mut Op, now_ms: i64) -> Result<i32, Er
     }
 }
 
-fn sync(state: &mut State, points: &[(Ino, u64)]) -> Result<i32, Errno> {
+fn sync(state: &mut State, path: &Path, points: &[(Ino, u64)]) -> Result<i32, Errno> {
     let fails = state.dice.hits(state.faults.disk.sync_eio_per_million);
+    if fails {
+        state.failed_syncs.push(path.to_path_buf());
+    }
     for &(ino, point) in points {
         // Nothing is wrong with what was removed meanwhile.
         let _ = state.disk.sync(ino, point, fails);
     }
     if fails { Err(libc::EIO) } else { Ok(0) }
+}
+
+/// Fails if a sync below the opened directory has failed that this descriptor was not told of.
+fn tell_lost(state: &mut State, watch: &Handle) -> Result<i32, Errno> {
+    let open = opened(state, watch)?;
+    let (dir, told) = (open.path.clone(), open.told);
+    let lost = state.failed_syncs.iter().skip(told).any(|path| path.starts_with(&dir));
+    let now = state.failed_syncs.len();
+    if let Some(open) = state.files.get_mut(&watch.raw()) {
+        open.told = now;
+    }
+    if lost { Err(libc::EIO) } else { Ok(0) }
 }
 
 fn read(

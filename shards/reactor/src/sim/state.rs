@@ -48,6 +48,8 @@ pub(super) struct State {
     pub(super) stdin: Vec<u8>,
     pub(super) stdout: Vec<u8>,
     pub(super) files: BTreeMap<i32, OpenFile>,
+    /// What was to be synced when that failed, in order.
+    pub(super) failed_syncs: Vec<PathBuf>,
     pub(super) locks: BTreeMap<Ino, i32>,
     flights: BTreeMap<Token, Flight>,
     events: BinaryHeap<Reverse<Event>>,
@@ -71,6 +73,8 @@ pub(super) struct OpenFile {
     pub(super) read: bool,
     pub(super) write: bool,
     pub(super) direct: bool,
+    /// How many of the failed syncs were before it was opened, or were told to it.
+    pub(super) told: usize,
 }
 
 /// An operation in flight.
@@ -140,6 +144,7 @@ impl State {
             stdin: Vec::new(),
             stdout: Vec::new(),
             files: BTreeMap::new(),
+            failed_syncs: Vec::new(),
             locks: BTreeMap::new(),
             flights: BTreeMap::new(),
             events: BinaryHeap::new(),
@@ -173,6 +178,7 @@ impl State {
         self.events.clear();
         self.flights.clear();
         self.files.clear();
+        self.failed_syncs.clear();
         self.locks.clear();
         self.net.clear();
         self.last_arrival.clear();

@@ -572,7 +572,9 @@ fn job_of(op: &Op, supports: ring::Supports) -> Option<Job> {
     match op {
         Op::ReadDir { path, .. } => Some(Job::ReadDir(path.clone())),
         Op::Space { path, .. } => Some(Job::Space(path.clone())),
-        Op::SyncDisk { path } => Some(Job::SyncDisk(path.clone())),
+        Op::SyncDisk { path, watch } => {
+            Some(Job::SyncDisk(path.clone(), watch.as_ref().map(Handle::raw)))
+        }
         Op::Lock { path } => Some(Job::Lock(path.clone())),
         Op::Resolve { host, port, .. } => Some(Job::Resolve(host.clone(), *port)),
         Op::SetLen { file, len } if !supports.set_len => Some(Job::SetLen(file.raw(), *len)),

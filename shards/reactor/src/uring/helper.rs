@@ -32,7 +32,8 @@ const STUCK: Duration = Duration::from_millis(50);
 pub(super) enum Job {
     ReadDir(OpPath),
     Space(OpPath),
-    SyncDisk(OpPath),
+    /// The descriptor stays open: its handle is in the shard's slot until the job is done.
+    SyncDisk(OpPath, Option<RawFd>),
     Lock(OpPath),
     /// The descriptor stays open: its handle is in the shard's slot until the job is done.
     SetLen(RawFd, u64),
@@ -173,10 +174,15 @@ fn perform(job: Job) -> io::Result<JobOutput> {
                 available: stat.f_bavail.saturating_mul(stat.f_frsize),
             }))
         }
-        Job::SyncDisk(path) => {
+        Job::SyncDisk(path, watch) => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let dir = rustix::fs::open(path.as_c_str(), flags, Mode::empty())?;
             rustix::fs::syncfs(&dir)?;
+            // Fails if anything was lost since it was opened: that, the new one does not know.
+            if let Some(watch) = watch {
+                // SAFETY: the handle in the shard's slot keeps the descriptor open until we answer.
+                rustix::fs::syncfs(unsafe { BorrowedFd::borrow_raw(watch) })?;
+            }
             Ok(JobOutput::Nothing)
         }
         Job::Lock(path) => {
