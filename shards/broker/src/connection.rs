@@ -17,7 +17,7 @@ use reactor::{Instant, TcpStream};
 use tracing::{debug, error, info, warn};
 
 use crate::api::{self, SharedPermit};
-use crate::frame_reader::{FrameError, FrameReader, Grant, SIZE_BYTES};
+use crate::frame_reader::{FrameError, FrameReader, Grant, Receiving, SIZE_BYTES};
 use crate::reply::{Close, Handled, Pending, Reply};
 use crate::shard::Shard;
 
@@ -33,8 +33,8 @@ pub(crate) struct ConnectionState {
     pub peer: SocketAddr,
     pub last_active: Cell<Instant>,
     pub outstanding: Cell<usize>,
-    /// Since when the rest of a request has been awaited; the last byte of it counts.
-    pub receiving: Cell<Option<Instant>>,
+    /// The request of which the rest is awaited.
+    pub receiving: Cell<Option<Receiving>>,
     /// Since when replies have been on their way to a client that does not take them.
     pub sending: Cell<Option<Instant>>,
 }

@@ -2,12 +2,22 @@
 //!
 //! A frame is an i32 size and that many bytes. A claimed size is checked first, then granted from the
 //! shard's request budget, and memory is taken only as the bytes arrive. A client that holds a grant
-//! others need and sends nothing is closed by the listener's sweep.
+//! others need and sends nothing, or next to nothing, is closed by the listener's sweep.
+//!
+//! ```text
+//! a frame of                          waits behind
+//! up to 16 KiB                        nobody
+//! up to 1 MiB                         all others
+//! up to 40 % of the budget            those over 1 MiB, which have 75 % of it
+//! more                                its likes, which have 35 % of it, and then those
+//! ```
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use reactor::Instant;
 use reactor::sync::{ByteBudget, Permit};
 
 use crate::connection::ConnectionState;
@@ -24,7 +34,12 @@ const SMALL_FRAME_BYTES: usize = 16 * 1024;
 /// Frames over [`FRAME_BYTES_AT_ONCE`] have this share of the budget, in percent: clients that begin
 /// such requests and do not end them leave the rest to those that everybody sends.
 const LARGE_PERCENT: usize = 75;
+/// Of these, frames that do not fit into what this leaves of the large ones' share have this share: a
+/// record of some megabytes does not wait behind requests of a hundred.
+const HUGE_PERCENT: usize = 35;
 pub(crate) const SIZE_BYTES: usize = 4;
+/// Who sends a request slower than this is closed while others wait for the memory.
+const SLOWEST_BYTES_PER_SECOND: u64 = 256 * 1024;
 
 /// Why a connection's input ended.
 #[derive(Debug, thiserror::Error)]
@@ -50,13 +65,37 @@ pub(crate) struct Frame {
 pub(crate) struct Grant {
     _bytes: Permit,
     _large: Option<Permit>,
+    _huge: Option<Permit>,
 }
 
 /// The memory of one shard for requests that are being received or answered.
 pub(crate) struct RequestBudget {
     bytes: ByteBudget,
     large: ByteBudget,
+    huge: ByteBudget,
+    /// Larger frames are huge.
+    middle_max: usize,
     waiting: Cell<usize>,
+}
+
+/// A frame that is being received.
+#[derive(Clone, Copy)]
+pub(crate) struct Receiving {
+    /// When it was granted.
+    since: Instant,
+    /// When the last bytes of it came.
+    last: Instant,
+    bytes: usize,
+}
+
+impl Receiving {
+    /// Whether its client holds up others: it sends nothing, or so little that the rest would take for
+    /// ever.
+    pub fn is_stalled(&self, now: Instant, patience: Duration) -> bool {
+        let held = now - self.since;
+        let least = held.as_secs().saturating_mul(SLOWEST_BYTES_PER_SECOND);
+        now - self.last >= patience || (held >= patience && (self.bytes as u64) < least)
+    }
 }
 
 impl RequestBudget {
@@ -64,6 +103,8 @@ impl RequestBudget {
         RequestBudget {
             bytes: ByteBudget::new(bytes),
             large: ByteBudget::new(bytes / 100 * LARGE_PERCENT),
+            huge: ByteBudget::new(bytes / 100 * HUGE_PERCENT),
+            middle_max: bytes / 100 * (LARGE_PERCENT - HUGE_PERCENT),
             waiting: Cell::new(0),
         }
     }
@@ -87,10 +128,15 @@ impl RequestBudget {
     async fn grant(&self, size: usize) -> Option<Grant> {
         if size > FRAME_BYTES_AT_ONCE {
             let _waiting = Waiting::new(&self.waiting);
-            // More than all there is waits for all there is.
-            let share = size.min(self.large.capacity());
-            let large = self.large.acquire(share).await;
-            return Some(Grant { _bytes: self.bytes.acquire(share).await, _large: Some(large) });
+            let (mut share, mut huge) = (size, None);
+            if size > self.middle_max {
+                // More than all there is waits for all there is.
+                share = size.min(self.huge.capacity());
+                huge = Some(self.huge.acquire(share).await);
+            }
+            let large = Some(self.large.acquire(share).await);
+            let bytes = self.bytes.acquire(share).await;
+            return Some(Grant { _bytes: bytes, _large: large, _huge: huge });
         }
         let bytes = match self.bytes.try_acquire(size) {
             Some(permit) => permit,
@@ -100,7 +146,7 @@ impl RequestBudget {
                 self.bytes.acquire(size).await
             }
         };
-        Some(Grant { _bytes: bytes, _large: None })
+        Some(Grant { _bytes: bytes, _large: None, _huge: None })
     }
 }
 
@@ -151,8 +197,11 @@ impl FrameReader {
         }
         let size = self.checked_size()?;
         let grant = self.budget.grant(size).await;
+        let since = reactor::now();
+        let before = self.buffer.len();
         while self.buffer.len() < SIZE_BYTES + size {
-            self.state.receiving.set(Some(reactor::now()));
+            let bytes = self.buffer.len() - before;
+            self.state.receiving.set(Some(Receiving { since, last: reactor::now(), bytes }));
             if self.fill(SIZE_BYTES + size).await? == 0 {
                 return Err(FrameError::Truncated);
             }

@@ -23,7 +23,7 @@ const UNREAD: Duration = Duration::from_secs(300);
 /// The same while others wait for the memory that unsent replies hold.
 const UNREAD_HOLDING_UP: Duration = Duration::from_secs(10);
 /// While a request waits for memory, a connection that sends nothing more of the request it has
-/// begun is closed after this time.
+/// begun, or too little, is closed after this time.
 const STALLED: Duration = Duration::from_secs(10);
 /// After an accept that failed (no descriptors left, say) the listener takes a breath.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -143,8 +143,8 @@ async fn close_idle(shard: Rc<Shard>) {
                 warn!(peer = %state.peer, "closing connection: it does not read its replies");
                 state.stream.shutdown();
             }
-            let stalled = state.receiving.get().map(|since| now - since);
-            if is_scarce && stalled.is_some_and(|stalled| stalled >= STALLED) {
+            let receiving = state.receiving.get();
+            if is_scarce && receiving.is_some_and(|frame| frame.is_stalled(now, STALLED)) {
                 warn!(peer = %state.peer, "closing connection: it holds memory with half a request");
                 state.stream.shutdown();
             }

@@ -244,6 +244,49 @@ fn half_requests_that_use_up_the_memory_are_closed_in_the_end() {
     assert!(matches!(outcome, Outcome::Finished(Ok((0, 0)))), "{outcome:?}");
 }
 
+/// A record of five megabytes beside requests of a hundred that come in drops: it does not wait for them,
+/// and in the end they are closed, though they never stop.
+async fn produce_beside_trickles() -> Result<(), Gone> {
+    format().await;
+    let mut shards = start_shards(1, BASE_PORT, DATA_DIR, &[]);
+    shards.ready().await;
+    let address = shards.addresses[0];
+    let begin = reactor::now();
+    let mut trickles = Vec::new();
+    for _ in 0..20 {
+        let mut trickle = Client::connect(address).await?;
+        trickle.send_bytes(&(100i32 << 20).to_be_bytes()).await?;
+        trickles.push(reactor::spawn(async move {
+            loop {
+                if let Err(gone) = trickle.send_bytes(&[0; 1024]).await {
+                    break gone;
+                }
+                reactor::sleep(Duration::from_secs(1)).await;
+            }
+        }));
+    }
+    reactor::sleep(Duration::from_millis(500)).await;
+    let mut client = Client::connect(address).await?;
+    let large = [("max.message.bytes", "8000000")];
+    assert_eq!(client.create_topic(TOPIC, 1, &large).await?, 0);
+    let value = vec![b'v'; 5 << 20];
+    let bytes = batch(&[&value], reactor::wall_clock_ms());
+    let before = reactor::now();
+    assert_eq!(client.produce(TOPIC, 0, &bytes).await?, (0, 0));
+    assert!(reactor::now() - before < Duration::from_secs(1), "it waited for the trickles");
+    while !trickles.iter().any(|trickle| trickle.is_finished()) {
+        assert!(reactor::now() - begin < Duration::from_secs(60), "nobody was closed");
+        reactor::sleep(Duration::from_secs(1)).await;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_large_record_does_not_wait_for_requests_that_come_in_drops() {
+    let outcome = World::new(2).run(produce_beside_trickles);
+    assert!(matches!(outcome, Outcome::Finished(Ok(()))), "{outcome:?}");
+}
+
 /// Fills a small disk, then makes it larger: producers are refused meanwhile and nothing else is.
 async fn produce_through_a_full_disk() {
     format().await;
