@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use log::checkpoints::{self, CLEANER_POINTS, LOG_START_OFFSETS, RECOVERY_POINTS};
+use log::checkpoints::{self, CLEANER_POINTS, GIVEN_UP, LOG_START_OFFSETS, RECOVERY_POINTS};
 use log::inspect::OWN_CHECKPOINT;
 use log::{Log, LogConfig, LogShared, OpenHint, SharedOptions};
 use meta::config::{BrokerConfig, StaticConfig};
@@ -78,7 +78,7 @@ pub async fn recover_partition(
 /// Where a broker stood, ours too, says nothing of the files as they are now. Only the start of the log
 /// is kept, in the folder itself: this may be cut off and done again.
 async fn forget_positions(dir: &Path, (first_base, log_start): (i64, i64)) -> std::io::Result<()> {
-    let mut stale = vec![OWN_CHECKPOINT, RECOVERY_POINTS, CLEANER_POINTS];
+    let mut stale = vec![OWN_CHECKPOINT, RECOVERY_POINTS, CLEANER_POINTS, GIVEN_UP];
     if log_start > first_base {
         checkpoints::write_own_log_start(dir, log_start).await?;
     } else {

@@ -88,7 +88,7 @@ async fn checkpoint(shard: Rc<Shard>, checkpoints: Option<Rc<Checkpoints>>) {
                 if is_news {
                     checkpoints.note(shard.id(), entries);
                 }
-                checkpoints.write_if_changed(&shard.dirs).await;
+                checkpoints.write_if_changed(&shard).await;
             }
             None if !is_news => {}
             None => {

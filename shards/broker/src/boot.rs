@@ -19,7 +19,7 @@ use tracing::{info, warn};
 use wire::Uuid;
 
 use crate::controller::{CONTROLLER_QUEUE, Controller, Progress};
-use crate::data_dirs::{DirState, health, settle};
+use crate::data_dirs::{DirState, health, paths, settle};
 use crate::disk::{self, Checkpoints};
 use crate::mesh::{Boot, Closed, ShardMessage};
 use crate::metadata_log::MetadataLog;
@@ -206,6 +206,7 @@ async fn load(
         MetadataLog::open(shared, metadata_dir, shard.cluster_id(), now_ms).await?;
     registration.restart = if clean { Restart::Clean } else { Restart::Unclean };
     register(shard, &mut image, &log, &registration).await?;
+    paths::settle(dirs, metadata_dir, &image).await;
     let settled = settle::at_start(dirs, &surveys, &image, &log, shard.broker_id()).await?;
     for records in settled.records.chunks(SETTLED_RECORDS_MAX) {
         commit(&mut image, &log, records.to_vec()).await?;
@@ -306,7 +307,7 @@ async fn stop_all(
     }
     // A change that was under way waits for them no longer; what it changed is in the log.
     progress.end();
-    clean &= checkpoints.write(&shard.dirs).await;
+    clean &= checkpoints.write(shard).await;
     // Closes the controller's queue, which ends it once what is in it is done.
     shard.controller.replace(None);
     clean &= controlling.await?.close().await?;

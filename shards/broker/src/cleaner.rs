@@ -167,11 +167,15 @@ async fn due(shard: &Shard, here: &[Rc<Partition>]) -> Vec<(Rc<Partition>, f64)>
         if shard.is_stopping() {
             return Vec::new();
         }
+        // One that could not even be looked at is not looked at again either.
+        if shard.cleaner.is_resting(partition) {
+            continue;
+        }
         if let Some(found) = look(shard, partition).await {
             let mut dirtiest = shard.cleaner.dirtiest.borrow_mut();
             let dirtiest = dirtiest.entry(partition.dir_number).or_default();
             *dirtiest = dirtiest.max(found.ratio());
-            if found.is_due() && !shard.cleaner.is_resting(partition) {
+            if found.is_due() {
                 due.push((partition.clone(), found.ratio()));
             }
         }

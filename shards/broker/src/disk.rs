@@ -14,13 +14,16 @@ use meta::Image;
 use reactor::sync::Semaphore;
 use reactor::{Class, fs, timeout};
 use tracing::warn;
+use wire::Uuid;
 
 use crate::BrokerError;
 use crate::data_dirs::identity::META_PROPERTIES;
 use crate::data_dirs::made::{self, Made};
+use crate::data_dirs::offsets::{self, Offsets};
 use crate::data_dirs::{DataDirs, DirState};
 use crate::mesh::{CheckpointEntry, FoundLog};
 use crate::metadata_log;
+use crate::shard::Shard;
 
 /// The broker epoch of a single node; a clean-shutdown marker carries it.
 const BROKER_EPOCH: i64 = 1;
@@ -48,6 +51,8 @@ pub(crate) struct DirSurvey {
     pub futures: Vec<(String, String)>,
     /// Partitions that have had a folder here.
     pub made: Made,
+    /// How far partitions have gone here.
+    pub offsets: Offsets,
     /// Folders that were set aside because they belonged to no topic.
     pub strays: Vec<String>,
 }
@@ -87,12 +92,13 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
     fs::sync_dir(data_dir).await?;
     let (recovery_points, log_starts, cleaner_points) = match clean {
         true => (
-            offsets(data_dir, RECOVERY_POINTS).await,
-            offsets(data_dir, LOG_START_OFFSETS).await,
-            offsets(data_dir, CLEANER_POINTS).await,
+            kafkas(data_dir, RECOVERY_POINTS).await,
+            kafkas(data_dir, LOG_START_OFFSETS).await,
+            kafkas(data_dir, CLEANER_POINTS).await,
         ),
         // After a crash a line may be of a deleted topic whose name is in use again. What a
         // log must not lose is in its own folder as well.
+        // (`corelane.offsets` goes by the topic's id.)
         false => Default::default(),
     };
     let written = recovery_points.iter().filter(|(_, point)| **point > 0);
@@ -104,6 +110,7 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
         written: written.collect(),
         futures: Vec::new(),
         made: Made::default(),
+        offsets: offsets::read(data_dir).await?,
         strays: Vec::new(),
     };
     let mut deleted = Vec::new();
@@ -134,7 +141,7 @@ pub(crate) async fn survey_dir(data_dir: &Path, number: usize) -> io::Result<Dir
             recovery_point: recovery_points.get(&key).copied().unwrap_or(0),
             log_start_offset: log_starts.get(&key).copied().unwrap_or(0),
             cleaner_point: cleaner_points.get(&key).copied(),
-            is_noted: false,
+            ..FoundLog::UNKNOWN
         };
         survey.logs.push((entry.name, log));
         reactor::yield_if_due().await;
@@ -195,7 +202,7 @@ pub(crate) async fn metadata_dir(
 }
 
 /// The lines of one checkpoint file; a damaged one only costs a longer recovery.
-async fn offsets(data_dir: &Path, file: &str) -> HashMap<(String, i32), i64> {
+async fn kafkas(data_dir: &Path, file: &str) -> HashMap<(String, i32), i64> {
     match checkpoints::read_offsets(data_dir, file).await {
         Ok(lines) => {
             lines.into_iter().map(|line| ((line.topic, line.partition), line.offset)).collect()
@@ -302,21 +309,20 @@ impl Checkpoints {
     }
 
     /// As [`write`](Self::write), if a shard had something new to say since.
-    pub async fn write_if_changed(self: &Rc<Self>, dirs: &DataDirs) {
-        if self.changed.replace(false) && !self.write(dirs).await {
+    pub async fn write_if_changed(self: &Rc<Self>, shard: &Rc<Shard>) {
+        if self.changed.replace(false) && !self.write(shard).await {
             self.changed.set(true);
         }
     }
 
     /// Writes the files of every directory that can be used, side by side. Returns whether all are
     /// written; one that hangs is left to itself.
-    pub async fn write(self: &Rc<Self>, dirs: &DataDirs) -> bool {
+    pub async fn write(self: &Rc<Self>, shard: &Rc<Shard>) -> bool {
         let mut tasks = Vec::new();
-        for number in dirs.usable() {
-            let Some(path) = dirs.path(number).map(Path::to_owned) else { continue };
-            let checkpoints = self.clone();
+        for number in shard.dirs.usable() {
+            let (checkpoints, shard) = (self.clone(), shard.clone());
             tasks.push(reactor::spawn(timeout(WRITE_WAIT, async move {
-                checkpoints.write_in(number, &path).await
+                checkpoints.write_in(&shard, number).await
             })));
         }
         let mut written = true;
@@ -326,8 +332,10 @@ impl Checkpoints {
         written
     }
 
-    async fn write_in(&self, number: usize, path: &Path) -> bool {
-        let Some(turn) = self.writing.get(number) else { return false };
+    async fn write_in(&self, shard: &Shard, number: usize) -> bool {
+        let (Some(turn), Some(path)) = (self.writing.get(number), shard.dirs.path(number)) else {
+            return false;
+        };
         let _alone = turn.acquire(1).await;
         // Of another file system, as after a mount went away, nothing is said: a start would take it for
         // a directory that has lost what it is.
@@ -340,7 +348,18 @@ impl Checkpoints {
             let all = by_shard.values().flatten();
             all.filter(|entry| entry.dir_number == number).cloned().collect()
         };
-        write_checkpoints(path, &entries).await
+        let written = write_checkpoints(path, &entries).await;
+        let is_here = |(topic, index): &(Uuid, i32)| {
+            let (home, image) = (shard.dirs.id(number), shard.image());
+            let partition = image.topic_by_id(*topic).and_then(|topic| topic.partition(*index));
+            let recorded = partition.and_then(|p| p.directory_on(shard.broker_id()));
+            home.is_some() && recorded == home
+        };
+        if let Err(error) = offsets::write(path, is_here, &entries).await {
+            warn!("could not write {} in {}: {error}", offsets::FILE, path.display());
+            return false;
+        }
+        written
     }
 }
 

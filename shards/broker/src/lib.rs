@@ -47,7 +47,7 @@ use reactor::Mesh;
 
 pub use api::{ApiSupport, api_table};
 pub use boot::run;
-pub use data_dirs::{DataDirStart, made};
+pub use data_dirs::{DataDirStart, made, offsets, paths};
 pub use mesh::{MESH_CAPACITY, ShardMessage};
 pub use transactions::{Asked, ShardAsk};
 

@@ -20,6 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use log::Vouched;
 use meta::{Delta, Image};
 use wire::{ErrorCode, Uuid};
 
@@ -110,6 +111,8 @@ pub struct FoundLog {
     pub cleaner_point: Option<i64>,
     /// The data directory has it written down that this partition was there.
     pub is_noted: bool,
+    /// How far the data directory says that this partition, of this topic, has gone.
+    pub vouched: Vouched,
 }
 
 impl FoundLog {
@@ -121,6 +124,7 @@ impl FoundLog {
         log_start_offset: 0,
         cleaner_point: None,
         is_noted: false,
+        vouched: Vouched { log_start: 0, synced_end: 0, written_end: 0 },
     };
 }
 
@@ -128,10 +132,13 @@ impl FoundLog {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointEntry {
     pub dir_number: usize,
+    pub topic_id: Uuid,
     pub topic: String,
     pub partition: i32,
     pub recovery_point: i64,
     pub log_start_offset: i64,
     pub high_watermark: i64,
+    /// Everything below is in files.
+    pub written_end: i64,
     pub cleaner_point: Option<i64>,
 }

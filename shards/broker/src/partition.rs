@@ -154,6 +154,11 @@ impl Partition {
         }
     }
 
+    /// A write or a sync failed: it takes no records until it is opened again.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.log.state(), LogState::Poisoned(_))
+    }
+
     /// Takes over a changed topic configuration.
     pub fn reconfigure(&self, config: Rc<TopicConfig>) {
         self.log.reconfigure(settings::log_config(&config, &self.limits));

@@ -190,6 +190,8 @@ impl LocalPartitions {
         for slot in self.slots.borrow().values() {
             match slot {
                 Slot::Opening(_) => counts.opening += 1,
+                // Its log has failed: it is not written, whatever can still be read of it.
+                Slot::Online(partition) if partition.has_failed() => counts.offline += 1,
                 Slot::Online(_) => counts.online += 1,
                 Slot::Offline(_) => counts.offline += 1,
             }
@@ -486,11 +488,13 @@ impl LocalPartitions {
             clean &= found.clean;
             entries.push(CheckpointEntry {
                 dir_number: one.dir_number,
+                topic_id: assignment.topic_id,
                 topic: assignment.topic.to_string(),
                 partition: assignment.index,
-                recovery_point: found.recovery_point,
-                log_start_offset: found.log_start_offset,
+                recovery_point: found.recovery_point.max(found.vouched.synced_end),
+                log_start_offset: found.log_start_offset.max(found.vouched.log_start),
                 high_watermark: found.recovery_point,
+                written_end: found.vouched.written_end,
                 cleaner_point: found.cleaner_point,
             });
         }
@@ -594,11 +598,13 @@ impl Drop for PendingGuard {
 fn checkpoint_entry(partition: &Partition) -> CheckpointEntry {
     CheckpointEntry {
         dir_number: partition.dir_number,
+        topic_id: partition.topic_id,
         topic: partition.topic.to_string(),
         partition: partition.index,
         recovery_point: partition.log.recovery_point(),
         log_start_offset: partition.log.log_start_offset(),
         high_watermark: partition.high_watermark(),
+        written_end: partition.log.written_end_offset(),
         cleaner_point: partition.log.cleaner_point(),
     }
 }
@@ -727,6 +733,7 @@ fn assignment_again(partition: &Partition, dir_number: usize, clean: bool) -> As
         log_start_offset: partition.log.log_start_offset(),
         cleaner_point: partition.log.cleaner_point(),
         is_noted: dir_number == partition.dir_number,
+        ..FoundLog::UNKNOWN
     };
     Assignment {
         topic_id: partition.topic_id,
@@ -818,6 +825,7 @@ async fn open_log(
         log_start_offset: found.log_start_offset,
         cleaner_point: found.cleaner_point,
         expected: true,
+        vouched: found.vouched,
         ..unknown
     });
     let now_ms = reactor::wall_clock_ms();

@@ -380,3 +380,60 @@ fn reads_that_fail_are_told_and_the_disk_is_looked_at() {
     let ran = world.run(move || reads_fail(placed));
     assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
 }
+
+const ADMIN_PORT: u16 = 9999;
+
+/// What the admin listener answers, from the status on.
+async fn scrape(path: &str) -> String {
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], ADMIN_PORT));
+    let stream = reactor::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
+    stream.write_all(vec![request.into()]).await.unwrap();
+    let mut answer = bytes::BytesMut::new();
+    loop {
+        answer.reserve(64 * 1024);
+        let (read, back) = stream.read(answer).await;
+        answer = back;
+        if !matches!(read, Ok(more) if more > 0) {
+            return String::from_utf8(answer.to_vec()).unwrap();
+        }
+    }
+}
+
+fn sample(text: &str, name: &str) -> usize {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse::<f64>().unwrap() as usize
+}
+
+/// A partition whose log has failed counts as offline at once, and the broker stays ready.
+#[test]
+fn what_takes_no_records_is_counted_and_told_and_the_broker_stays_ready() {
+    let outcome = World::new(9).run(|| async {
+        format().await;
+        let settings = format!("admin.port={ADMIN_PORT}");
+        let mut started = start_on(1, BASE_PORT, &DIRS, &[&settings]);
+        started.ready().await;
+        let mut client = Client::connect(started.addresses[0]).await.unwrap();
+        let (first, _) = topic_on_both(&mut client).await;
+        assert!(scrape("/ready").await.ends_with("\r\n\r\nready\n"));
+        let folder = Path::new(DIRS[0]).join(format!("{TOPIC}-{}", first[0]));
+        with_faults(|faults| faults.disk.broken.insert(folder));
+        assert_eq!(produce(&mut client, first[0], "lost").await.0, STORAGE_ERROR);
+        for _ in 0..200 {
+            let text = scrape("/metrics").await;
+            let offline = sample(&text, "corelane_partitions_offline");
+            assert_eq!(offline + sample(&text, "corelane_partitions_opening"), 1);
+            assert_eq!(sample(&text, "corelane_partitions_online"), PARTITIONS as usize - 1);
+            reactor::sleep(Duration::from_millis(10)).await;
+        }
+        loop {
+            let ready = scrape("/ready").await;
+            if ready.starts_with("HTTP/1.1 200 ") {
+                assert!(ready.contains("ready, but 1 partitions are offline"), "{ready}");
+                break;
+            }
+            reactor::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}

@@ -214,22 +214,136 @@ fn a_folder_of_another_topic_is_not_taken_for_an_old_one_of_this() {
     }
 }
 
-#[test]
-fn a_folder_that_was_emptied_is_not_begun_anew() {
-    let mut world = World::new(6);
-    first_run(&mut world, End::Clean);
-    let folder = folders(&mut world).remove(0);
-    let ran = world.run(move || async move {
-        for entry in reactor::fs::read_dir(&folder).await.unwrap() {
-            if entry.name != "partition.metadata" {
-                reactor::fs::remove_file(&folder.join(&entry.name)).await.unwrap();
+/// All files of a folder, to be put back later.
+async fn copy_of(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in reactor::fs::read_dir(folder).await.unwrap() {
+        let path = folder.join(&entry.name);
+        files.push((path.clone(), reactor::fs::read(&path).await.unwrap()));
+    }
+    files
+}
+
+async fn empty(folder: &Path) {
+    for entry in reactor::fs::read_dir(folder).await.unwrap() {
+        if entry.name != "partition.metadata" {
+            reactor::fs::remove_file(&folder.join(&entry.name)).await.unwrap();
+        }
+    }
+}
+
+/// Where the partition is.
+async fn folder() -> PathBuf {
+    for dir in DIRS {
+        let folder = Path::new(dir).join("t-0");
+        if reactor::fs::exists(&folder).await.unwrap() {
+            return folder;
+        }
+    }
+    panic!("it is nowhere");
+}
+
+/// Longer than it takes to write down how far each partition has gone, and to flush an idle log.
+const WRITTEN_DOWN: Duration = Duration::from_secs(300);
+
+/// Ends the run as told.
+async fn end_run(started: Shards, end: End) {
+    match end {
+        End::Clean => {
+            for task in started.tasks {
+                task.await.expect("a clean end");
             }
         }
-        let (_started, mut clients) = start(1).await;
-        reactor::sleep(Duration::from_secs(30)).await;
-        assert_eq!(produce(&mut clients, b"v").await.0, 56);
-    });
-    assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
+        End::Crash(kind) => {
+            reactor::sim::crash_after(1, kind);
+            reactor::sleep(Duration::from_secs(7200)).await;
+        }
+    }
+}
+
+const ENDS: [End; 3] = [End::Clean, End::Crash(Crash::Process), End::Crash(Crash::Power)];
+
+#[test]
+fn a_folder_that_was_emptied_is_not_begun_anew() {
+    for end in ENDS {
+        let mut world = World::new(6);
+        world.terminate_after(Duration::from_secs(1_000));
+        let ran = world.run(move || async move {
+            let (started, mut clients) = start(1).await;
+            assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+            assert_eq!(produce(&mut clients, b"v").await, (0, 0));
+            reactor::sleep(WRITTEN_DOWN).await;
+            end_run(started, end).await;
+        });
+        assert!(matches!(ran, Outcome::Finished(()) | Outcome::Crashed(_)), "{end:?}: {ran:?}");
+        world.terminate_after(Duration::from_secs(36_000));
+        // It stays offline, whatever the starts in between write down.
+        for _ in 0..2 {
+            let ran = world.run(move || async move {
+                empty(&folder().await).await;
+                let (_started, mut clients) = start(1).await;
+                reactor::sleep(WRITTEN_DOWN).await;
+                assert_eq!(produce(&mut clients, b"v").await.0, 56);
+            });
+            assert!(matches!(ran, Outcome::Finished(())), "{end:?}: {ran:?}");
+        }
+        // The way on that the broker's log names.
+        let ran = world.run(move || async move {
+            let begin = folder().await.join("00000000000000000001.log");
+            reactor::fs::write_atomic(&begin, Vec::new()).await.unwrap();
+            let (_started, mut clients) = start(1).await;
+            assert_eq!(produce_again(&mut clients, b"v").await, 1);
+        });
+        assert!(matches!(ran, Outcome::Finished(())), "{end:?}: {ran:?}");
+    }
+}
+
+/// What a crash of the process leaves is missed in the first minute too, once the disks know of it.
+#[test]
+fn an_older_copy_of_a_folder_is_not_served() {
+    for end in ENDS {
+        let mut world = World::new(7);
+        world.terminate_after(Duration::from_secs(2_000));
+        let ran = world.run(move || async move {
+            let (started, mut clients) = start(1).await;
+            assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+            assert_eq!(produce(&mut clients, b"v").await, (0, 0));
+            reactor::sleep(WRITTEN_DOWN).await;
+            let older = copy_of(&folder().await).await;
+            let kept = Path::new("/older");
+            reactor::fs::create_dir_all(kept).await.unwrap();
+            for (path, bytes) in older {
+                let copy = kept.join(path.file_name().unwrap());
+                reactor::fs::write_atomic(&copy, bytes).await.unwrap();
+            }
+            reactor::fs::sync_dir(Path::new("/")).await.unwrap();
+            assert_eq!(produce(&mut clients, b"w").await, (0, 1));
+            reactor::sleep(WRITTEN_DOWN).await;
+            end_run(started, end).await;
+        });
+        assert!(matches!(ran, Outcome::Finished(()) | Outcome::Crashed(_)), "{end:?}: {ran:?}");
+        world.terminate_after(Duration::from_secs(36_000));
+        let ran = world.run(move || async move {
+            let folder = folder().await;
+            let newer = copy_of(&folder).await;
+            reactor::fs::remove_dir_all(&folder).await.unwrap();
+            reactor::fs::create_dir_all(&folder).await.unwrap();
+            for (path, bytes) in copy_of(Path::new("/older")).await {
+                let file = folder.join(path.file_name().unwrap());
+                reactor::fs::write_atomic(&file, bytes).await.unwrap();
+            }
+            let (_started, mut clients) = start(1).await;
+            reactor::sleep(WRITTEN_DOWN).await;
+            assert_eq!(produce(&mut clients, b"x").await.0, 56);
+            // The right one again, without a restart.
+            empty(&folder).await;
+            for (path, bytes) in newer {
+                reactor::fs::write_atomic(&path, bytes).await.unwrap();
+            }
+            assert_eq!(produce_again(&mut clients, b"x").await, 2);
+        });
+        assert!(matches!(ran, Outcome::Finished(())), "{end:?}: {ran:?}");
+    }
 }
 
 #[test]

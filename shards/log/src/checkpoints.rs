@@ -28,6 +28,9 @@ pub const LOG_START_OFFSETS: &str = "log-start-offset-checkpoint";
 pub const CLEANER_POINTS: &str = "cleaner-offset-checkpoint";
 /// High watermarks.
 pub const HIGH_WATERMARKS: &str = "replication-offset-checkpoint";
+/// In a partition's folder: it was opened although it ended before this offset, which was safe once.
+/// Whoever vouches for what lies below is not believed any longer.
+pub const GIVEN_UP: &str = "given-up-offset-checkpoint";
 /// In a partition's folder.
 pub const LEADER_EPOCHS: &str = "leader-epoch-checkpoint";
 /// In a partition's folder.

@@ -148,6 +148,20 @@ pub struct OpenHint {
     pub expected: bool,
     /// The topic that the log is of: the folder of another one is refused, a new one is marked.
     pub topic_id: Option<Uuid>,
+    /// What is known of this very log from outside of its folder.
+    pub vouched: Vouched,
+}
+
+/// How far a log has gone, as something outside of its folder vouches for it, by the topic's id and with
+/// a checksum: what ends before that is not all of it. Zeros if nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vouched {
+    /// Nothing below may be read any more.
+    pub log_start: i64,
+    /// Everything below was synced.
+    pub synced_end: i64,
+    /// Everything below was written, on this start of the machine.
+    pub written_end: i64,
 }
 
 /// What opening a log found.

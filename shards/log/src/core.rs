@@ -12,6 +12,7 @@ use std::rc::{Rc, Weak};
 use reactor::sync::{Notify, Semaphore};
 use wire::Uuid;
 
+use crate::aside::Aside;
 use crate::budget::Evict;
 use crate::config::{LogConfig, Promise};
 use crate::epochs::LeaderEpochs;
@@ -118,8 +119,11 @@ pub(crate) struct State {
     pub(crate) closing: bool,
     /// Many close at once: a sync of the whole disk serves all of them.
     pub(crate) closing_with_many: bool,
-    /// The newest snapshot that is not at the start of a segment.
-    pub(crate) flushed_snapshot: Option<i64>,
+    /// Snapshots that are not at the start of a segment, the newest first: a second one only until a flush
+    /// has made the newest durable.
+    pub(crate) flushed_snapshots: Vec<i64>,
+    /// Files of records that lay behind damage.
+    pub(crate) aside: Vec<Aside>,
     pub(crate) next_file: NextFile,
     /// Bytes written since the last flush.
     pub(crate) bytes_since_flush: u64,
@@ -330,7 +334,8 @@ impl State {
             cleaner_point: None,
             closing: false,
             closing_with_many: false,
-            flushed_snapshot: None,
+            flushed_snapshots: Vec::new(),
+            aside: Vec::new(),
             next_file: NextFile::None,
             bytes_since_flush: 0,
             swept: Swept::default(),

@@ -309,6 +309,9 @@ async fn flush_to(
     let saved = save_flushed(core, target, snapshot).await;
     saved.map_err(|error| core.storage_error("writing indexes and snapshot", error))?;
     note_recovery_point(core, target, checkpoint).await;
+    // Only now: the checkpoint's folder was synced, and with it the name of the new one.
+    let removed = remove_old_snapshots(core, target).await;
+    removed.map_err(|error| core.storage_error("removing an old snapshot", error))?;
     Ok(core.state.borrow().recovery_point)
 }
 
@@ -378,21 +381,24 @@ async fn save_flushed(core: &Rc<Core>, target: i64, snapshot: Vec<u8>) -> io::Re
     txn_index::save(core, target).await?;
     let path = file_path(&dir, FileKind::Snapshot, target);
     files::replace_small(&path, snapshot, lasting(core)).await?;
-    remove_old_snapshots(core, target).await?;
     save_epochs(core).await
 }
 
-/// Snapshots are kept at the starts of segments; of those a flush made, only the newest.
+/// Snapshots are kept at the starts of segments; of those a flush made, only the newest. A close does
+/// not make its own durable, and leaves the one before it.
 async fn remove_old_snapshots(core: &Rc<Core>, newest: i64) -> io::Result<()> {
-    let old = {
+    let old: Vec<i64> = {
         let mut state = core.state.borrow_mut();
-        let old = state.flushed_snapshot.replace(newest);
-        old.filter(|at| *at != newest && state.segment(*at).is_none())
+        if state.closing {
+            return Ok(());
+        }
+        let old = std::mem::replace(&mut state.flushed_snapshots, vec![newest]);
+        old.into_iter().filter(|at| *at != newest && state.segment(*at).is_none()).collect()
     };
-    match old {
-        Some(at) => files::remove_if_there(&file_path(&core.dir(), FileKind::Snapshot, at)).await,
-        None => Ok(()),
+    for at in old {
+        files::remove_if_there(&file_path(&core.dir(), FileKind::Snapshot, at)).await?;
     }
+    Ok(())
 }
 
 fn fail(core: &Rc<Core>, error: StorageError) -> LogError {

@@ -8,6 +8,7 @@
 mod ahead;
 mod append;
 mod appender;
+mod aside;
 mod backfill;
 mod budget;
 mod cancel;
@@ -54,7 +55,7 @@ mod waits;
 pub use append::{Appended, TransactionMarker};
 pub use cancel::Cancel;
 pub use compaction::{CleanOptions, CleanOutcome, Cleanable, IoBudget};
-pub use config::{ClosedAt, LogConfig, OpenHint, Preallocate, Promise, Recovered};
+pub use config::{ClosedAt, LogConfig, OpenHint, Preallocate, Promise, Recovered, Vouched};
 pub use core::LogState;
 pub use error::{AppendError, LogError, ReadError, StorageError};
 pub use log::Log;

@@ -146,6 +146,16 @@ impl Log {
         self.0.state.borrow().segments.iter().map(|s| u64::from(s.size)).sum()
     }
 
+    /// Everything below is in files.
+    pub fn written_end_offset(&self) -> i64 {
+        self.0.state.borrow().written_end
+    }
+
+    /// Bytes of records that lay behind damage and were set aside.
+    pub fn set_aside_bytes(&self) -> u64 {
+        self.0.state.borrow().aside.iter().map(|aside| aside.bytes).sum()
+    }
+
     pub fn segment_count(&self) -> usize {
         self.0.state.borrow().segments.len()
     }

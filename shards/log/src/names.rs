@@ -13,7 +13,7 @@
 //!   00000000000000000000.log.deleted          past retention, unlinked after a delay
 //!   00000000000000000000.log.cleaned          a compacted segment in the making
 //!   00000000000000000000.log.swap             a compacted segment that takes its place
-//!   00000000000000000000.log.aside-<ms>       lay behind damage; never touched again
+//!   00000000000000000000.log.aside-<ms>       lay behind damage; goes retention.ms later
 //!   next-segment.prepared                     made ahead for the next roll; never holds data
 //! ```
 
@@ -101,9 +101,11 @@ pub(crate) fn aside_path(path: &Path, now_ms: i64) -> PathBuf {
     with_suffix(path, &format!(".aside-{now_ms}"))
 }
 
-/// Whether a file is a segment that was set aside.
-pub(crate) fn is_aside(name: &str) -> bool {
-    name.contains(ASIDE)
+/// The offset at which a segment that was set aside begins, and the wall-clock time of that; `None` for
+/// any other file.
+pub(crate) fn parse_aside(name: &str) -> Option<(i64, i64)> {
+    let (digits, ms) = name.split_once(ASIDE)?;
+    Some((parse_offset(digits)?, ms.parse().ok()?))
 }
 
 pub(crate) fn classify(name: &str) -> Found {
@@ -206,6 +208,18 @@ mod tests {
         ];
         for (name, expected) in table {
             assert_eq!(classify(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_set_aside_says_where_it_begins_and_since_when() {
+        let path = aside_path(&file_path(Path::new("/d"), FileKind::Log, 4711), 1_700_000_000_000);
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        assert_eq!(parse_aside(name), Some((4711, 1_700_000_000_000)));
+        for other in
+            ["00000000000000000000.log", "x.log.aside-1", "00000000000000000000.log.aside-"]
+        {
+            assert_eq!(parse_aside(other), None, "{other}");
         }
     }
 

@@ -22,6 +22,7 @@ use std::time::Duration;
 use reactor::{Class, fs};
 use wire::records::batches;
 
+use crate::aside;
 use crate::checkpoints::write_own_log_start;
 use crate::config::LogConfig;
 use crate::core::{Core, LogState, State};
@@ -87,6 +88,7 @@ async fn enforce_held(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, 
         state.verifying.expire(now_ms, expiration_ms);
         state.producers.expire(now_ms, expiration_ms)
     };
+    aside::remove_expired(core, now_ms).await;
     let (by_time, hold) = expired_by_time(core, now_ms).await?;
     let (by_size, below) = {
         let state = core.state.borrow();

@@ -11,7 +11,7 @@ use common::*;
 use log::inspect::{
     Finding, Findings, PartitionContext, Severity, describe_checkpoint, verify_partition,
 };
-use log::{CleanOptions, Log, LogConfig, LogError, OpenHint};
+use log::{CleanOptions, Log, LogConfig, LogError, OpenHint, Vouched};
 use wire::records::BatchBuilder;
 
 const BATCHES: u64 = 60;
@@ -363,4 +363,182 @@ fn compaction_leaves_nothing_to_miss() {
         }
         assert_eq!(end_of(&path, OpenHint::default()).unwrap(), 120);
     }
+}
+
+/// Names and bytes, as a copy of the folder keeps them.
+fn put_back(path: &Path, copy: &BTreeMap<String, Vec<u8>>) {
+    std::fs::remove_dir_all(path).unwrap();
+    std::fs::create_dir(path).unwrap();
+    for (name, bytes) in copy {
+        std::fs::write(path.join(name), bytes).unwrap();
+    }
+}
+
+/// As a crash leaves it.
+fn write_more(path: &Path, numbers: std::ops::Range<u64>, hint: OpenHint) {
+    let path = path.to_path_buf();
+    on_uring(move || async move {
+        let opened = Log::open(&shared(1 << 20), path, config(), hint, NOW_MS).await;
+        let (log, _) = opened.unwrap();
+        append_some(&log, numbers).await;
+        log.flush().await.unwrap();
+    });
+}
+
+fn vouched_for(synced_end: i64, written_end: i64) -> OpenHint {
+    let vouched = Vouched { log_start: 0, synced_end, written_end };
+    OpenHint { vouched, ..OpenHint::default() }
+}
+
+const GIVEN_UP: &str = "given-up-offset-checkpoint";
+
+#[test]
+fn an_older_copy_of_a_folder_is_not_taken_for_all_there_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("orders-0");
+    write(&path, false);
+    let older = contents(&path);
+    write_more(&path, BATCHES..BATCHES + 30, OpenHint::default());
+    let end = BATCHES as i64 + 30;
+    assert_eq!(end_of(&path, vouched_for(end, end)).unwrap(), end);
+    // Also one whose end is torn, as of a folder that was written meanwhile.
+    let mut torn = older.clone();
+    let last = torn.keys().filter(|name| name.ends_with(".log")).max().cloned().unwrap();
+    torn.get_mut(&last).unwrap().extend_from_slice(&[7; 300]);
+    for copy in [&older, &torn] {
+        put_back(&path, copy);
+        let error = end_of(&path, vouched_for(end, 0)).expect_err("it is older").to_string();
+        let told = ["ends at 60", "90 was safe", "from a copy", CHECKPOINT];
+        assert!(told.iter().all(|told| error.contains(told)), "{error}");
+        assert!(contents(&path) == *copy, "the folder was touched");
+        // What was only written, and something is there, may be gone for other reasons.
+        if copy == &older {
+            assert_eq!(end_of(&path, vouched_for(0, end)).unwrap(), BATCHES as i64);
+        }
+    }
+    // Who has nothing newer says so, once: it is not missed again, however often it crashes.
+    put_back(&path, &older);
+    std::fs::remove_file(path.join(CHECKPOINT)).unwrap();
+    write_more(&path, 200..205, vouched_for(end, end));
+    assert!(path.join(CHECKPOINT).exists() && path.join(GIVEN_UP).exists());
+    assert_eq!(end_of(&path, vouched_for(end, end)).unwrap(), BATCHES as i64 + 5);
+    assert!(end_of(&path, vouched_for(end + 1, 0)).is_err(), "something else is missing now");
+}
+
+#[test]
+fn an_emptied_folder_is_not_begun_anew_after_a_crash() {
+    for (synced_end, written_end) in [(60, 60), (0, 60), (60, 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("orders-0");
+        write(&path, false);
+        for name in contents(&path).into_keys().filter(|name| name != "partition.metadata") {
+            std::fs::remove_file(path.join(name)).unwrap();
+        }
+        let hint = vouched_for(synced_end, written_end);
+        let error = end_of(&path, hint).expect_err("it is empty").to_string();
+        let begin = "00000000000000000060.log";
+        assert!(error.contains("60 was safe") && error.contains(begin), "{error}");
+        // The documented way on without what is lost: no offset is given out twice.
+        std::fs::write(path.join(begin), b"").unwrap();
+        assert_eq!(end_of(&path, hint).unwrap(), 60);
+        write_more(&path, 100..103, hint);
+        assert_eq!(end_of(&path, hint).unwrap(), 63);
+    }
+}
+
+/// The start of the log comes from outside where neither of the partition's own checkpoints has it.
+#[test]
+fn the_start_of_a_log_outlasts_the_loss_of_both_its_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("orders-0");
+    write(&path, false);
+    let before = std::fs::read(path.join(CHECKPOINT)).unwrap();
+    let opened = path.clone();
+    on_uring(move || async move {
+        let (log, _) = open(&shared(1 << 20), opened, config()).await;
+        log.advance_log_start(33).await.unwrap();
+    });
+    let sound = contents(&path);
+    let vouched = Vouched { log_start: 33, ..Vouched::default() };
+    let hint = OpenHint { vouched, ..OpenHint::default() };
+    let start_of = |hint: OpenHint| {
+        let path = path.clone();
+        on_uring(move || async move {
+            let opened = Log::open(&shared(1 << 20), path, config(), hint, NOW_MS).await;
+            opened.map(|(log, _)| log.log_start_offset())
+        })
+    };
+    let damaged = |bytes: &[u8]| bytes.iter().map(|byte| byte ^ 1).collect::<Vec<u8>>();
+    let start = "log-start-offset-checkpoint";
+    type Lose<'l> = &'l dyn Fn(&Path);
+    let remove: Lose<'_> = &|file| std::fs::remove_file(file).unwrap();
+    let flip: Lose<'_> =
+        &|file| std::fs::write(file, damaged(&std::fs::read(file).unwrap())).unwrap();
+    for (lose_start, lose_checkpoint) in
+        [(remove, None), (flip, None), (remove, Some(remove)), (flip, Some(flip))]
+    {
+        put_back(&path, &sound);
+        // Of before the deletion: it names segments that are gone.
+        std::fs::write(path.join(CHECKPOINT), &before).unwrap();
+        lose_start(&path.join(start));
+        if let Some(lose) = lose_checkpoint {
+            lose(&path.join(CHECKPOINT));
+        }
+        assert_eq!(start_of(hint).unwrap(), 33);
+    }
+}
+
+/// Damage that recovery cuts off below what was safe: what is whole behind it is kept, for as long as
+/// the topic keeps records, and the log goes on however often it crashes.
+#[test]
+fn what_is_whole_behind_damage_is_set_aside_until_its_time_has_passed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("orders-0");
+    let large = LogConfig { segment_bytes: 1 << 20, retention_ms: 1_000, ..config() };
+    let (written, settings) = (path.clone(), large.clone());
+    on_uring(move || async move {
+        let (log, _) = open(&shared(1 << 20), written, settings).await;
+        append_some(&log, 0..BATCHES).await;
+        log.flush().await.unwrap();
+    });
+    // Both the checkpoint and a batch are damaged: all is read, and ends in the middle.
+    let file = segments(&path).remove(0);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let batch_bytes = batch(&[value(0, 400)], NOW_MS).len();
+    bytes[20 * batch_bytes + 200] ^= 4;
+    std::fs::write(&file, &bytes).unwrap();
+    std::fs::write(path.join(CHECKPOINT), b"damaged").unwrap();
+    for name in contents(&path).into_keys().filter(|name| name.ends_with(".snapshot")) {
+        std::fs::remove_file(path.join(name)).unwrap();
+    }
+    let hint = vouched_for(BATCHES as i64, BATCHES as i64);
+    let open_and = |path: PathBuf, now_ms: i64, config: LogConfig| {
+        on_uring(move || async move {
+            let (log, _) = Log::open(&shared(1 << 20), path, config, hint, now_ms).await.unwrap();
+            log.enforce_retention(now_ms).await.unwrap();
+            (log.log_end_offset(), log.set_aside_bytes())
+        })
+    };
+    let keeping = LogConfig { retention_ms: -1, ..large.clone() };
+    let rest = (39 * batch_bytes) as u64;
+    for _ in 0..2 {
+        let (end, aside) = open_and(path.clone(), NOW_MS, keeping.clone());
+        assert_eq!(end, 20);
+        assert!((rest..rest + 4096).contains(&aside), "{aside} of {rest}");
+    }
+    // As a segment of its own it is read.
+    let is_aside = |name: &String| name.contains(".log.aside-");
+    let names: Vec<String> = contents(&path).into_keys().filter(is_aside).collect();
+    let [name] = names.as_slice() else { panic!("{names:?}") };
+    let other = dir.path().join("kept-0");
+    std::fs::create_dir(&other).unwrap();
+    let segment = name.split_once(".aside").unwrap().0;
+    assert_eq!(segment, "00000000000000000021.log");
+    std::fs::copy(path.join(name), other.join(segment)).unwrap();
+    assert_eq!(end_of(&other, OpenHint::default()).unwrap(), BATCHES as i64);
+    assert!(damage_of(&path).is_empty(), "{:?}", damage_of(&path));
+    // It goes when records of its time would have gone.
+    assert!(open_and(path.clone(), NOW_MS + 1_000, large.clone()).1 > 0);
+    assert_eq!(open_and(path.clone(), NOW_MS + 1_001, large).1, 0);
+    assert!(!contents(&path).into_keys().any(|name| is_aside(&name)));
 }

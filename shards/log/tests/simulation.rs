@@ -14,7 +14,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::*;
-use log::{AppendError, Log, LogConfig, LogState, OpenHint, Preallocate, Promise, SharedOptions};
+use log::{
+    AppendError, Log, LogConfig, LogState, OpenHint, Preallocate, Promise, SharedOptions, Vouched,
+};
 use reactor::sim::{Crash, Delay, Outcome, World, with_faults};
 use reactor::{File, OpenOptions, fs};
 
@@ -45,6 +47,8 @@ struct Ledger {
     visible: i64,
     /// A flush that returned has made everything below durable, whatever the topic promises.
     flushed: i64,
+    /// What the data folder's own file says of the log: never more than there is.
+    vouched: Vouched,
     /// Producers of the life before are not heard of again: what they knew may be lost.
     lives: i64,
     numbers: u64,
@@ -143,7 +147,12 @@ fn history(seed: u64) -> u64 {
 async fn life(plan: Plan, ledger: Rc<RefCell<Ledger>>, mut dice: Dice, last: bool) {
     let options = SharedOptions { cache_bytes: plan.cache_bytes, ..SharedOptions::default() };
     let shared = log::LogShared::new(options);
-    let (path, hint) = (PathBuf::from(DIR), OpenHint::default());
+    let vouched = match (ledger.borrow().vouched, plan.crash) {
+        (vouched, Crash::Power) => Vouched { written_end: 0, ..vouched },
+        // What is only in memory is not in files.
+        (vouched, Crash::Process) => vouched,
+    };
+    let (path, hint) = (PathBuf::from(DIR), OpenHint { vouched, ..OpenHint::default() });
     // The data folder was made durable when it was formatted.
     fs::create_dir_all(Path::new("/data")).await.unwrap();
     fs::sync_dir(Path::new("/")).await.unwrap();
@@ -333,7 +342,16 @@ async fn upkeep(log: Log, ledger: Rc<RefCell<Ledger>>, mut dice: Dice) {
                 let mut ledger = ledger.borrow_mut();
                 ledger.start = ledger.start.max(to);
             }
-            _ => {}
+            _ => {
+                let vouched = Vouched {
+                    log_start: log.log_start_offset(),
+                    synced_end: log.recovery_point(),
+                    written_end: log.written_end_offset(),
+                };
+                // As the making of that file does it.
+                fs::sync_dir(Path::new("/data")).await.unwrap();
+                ledger.borrow_mut().vouched = vouched;
+            }
         }
     }
 }

@@ -206,9 +206,12 @@ async fn top_file(path: &Path, name: &str) -> Result<(Lines, Vec<Finding>)> {
                 }
             }
         }
-    } else if broker::made::is_file(name) {
+    } else if broker::made::is_file(name) || name == broker::offsets::FILE {
         let bytes = fs::read(path).await.map_err(|error| unreadable(path, &error))?;
-        let damaged = broker::made::damaged_lines(&bytes);
+        let damaged = match name == broker::offsets::FILE {
+            true => broker::offsets::damaged_lines(&bytes),
+            false => broker::made::damaged_lines(&bytes),
+        };
         if damaged > 0 {
             let text = format!("{damaged} lines have a wrong checksum and do not count");
             findings.tell(Severity::Repairable, path, None, text);
@@ -220,8 +223,8 @@ async fn top_file(path: &Path, name: &str) -> Result<(Lines, Vec<Finding>)> {
 }
 
 /// Other files that belong at the top of a data directory.
-const HARMLESS: [&str; 4] =
-    [".lock", checkpoints::CLEAN_SHUTDOWN, "lost+found", "corelane.reserve"];
+const HARMLESS: [&str; 5] =
+    [".lock", checkpoints::CLEAN_SHUTDOWN, "lost+found", "corelane.reserve", broker::paths::FILE];
 
 /// What a broker writes to learn whether the disk works; a crash may leave it.
 const PROBE: &str = "corelane-probe-";

@@ -347,6 +347,9 @@ fn recover(shard: &Rc<Shard>, number: usize, id: Uuid, found: &disk::Found) {
     let path = shard.dirs.path(number).unwrap_or(Path::new("")).display();
     info!("data directory {path} works again: its partitions are opened");
     shard.dirs.recover(number, id);
+    if let Some(path) = shard.dirs.path(number) {
+        shard.log_shared.forget_disk(path);
+    }
     shard.found.borrow_mut().extend(found.iter().map(|(name, log)| (name.clone(), *log)));
     for key in shard.partitions.offline() {
         if let Some(assignment) = changes::assignment(shard, key.0, key.1)

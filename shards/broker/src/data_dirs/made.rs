@@ -41,7 +41,7 @@ pub const FILE: &str = "corelane.partitions";
 const SETTLE_AFTER: Duration = Duration::from_secs(1);
 
 /// A partition by its topic's id and its number.
-type Key = (Uuid, i32);
+pub(super) type Key = (Uuid, i32);
 
 /// What the files of a data directory say.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -116,14 +116,14 @@ fn lasting_line(bytes: u64, out: &mut String) {
     end_line(format!("lasting {bytes}"), out);
 }
 
-fn boot_line(boot: Option<[u8; 16]>, out: &mut String) {
+pub(super) fn boot_line(boot: Option<[u8; 16]>, out: &mut String) {
     match boot {
         Some(boot) => end_line(format!("boot {:032x}", u128::from_be_bytes(boot)), out),
         None => end_line("boot -".to_owned(), out),
     }
 }
 
-fn end_line(line: String, out: &mut String) {
+pub(super) fn end_line(line: String, out: &mut String) {
     // Writing to a string does not fail.
     let _ = writeln!(out, "{line} {:08x}", crc32c::crc32c(line.as_bytes()));
 }
@@ -156,11 +156,14 @@ enum Line {
     Lasting(u64),
 }
 
-fn parse(line: &[u8]) -> Option<Line> {
+/// A line without its checksum, if that is right.
+pub(super) fn checked(line: &[u8]) -> Option<&str> {
     let (line, crc) = std::str::from_utf8(line).ok()?.rsplit_once(' ')?;
-    if u32::from_str_radix(crc, 16).ok()? != crc32c::crc32c(line.as_bytes()) {
-        return None;
-    }
+    (u32::from_str_radix(crc, 16).ok()? == crc32c::crc32c(line.as_bytes())).then_some(line)
+}
+
+fn parse(line: &[u8]) -> Option<Line> {
+    let line = checked(line)?;
     match *line.split(' ').collect::<Vec<_>>() {
         ["boot", "-"] => Some(Line::Boot(None)),
         ["boot", id] => {

@@ -21,12 +21,15 @@
 //! | `placement.rs` | which directory a new partition gets (pure) |
 //! | `settle.rs` | at start: what was found against what is recorded |
 //! | `made.rs` | which partitions have had a folder there |
+//! | `offsets.rs` | how far each of them has gone |
 //! | `strays.rs` | at start: folders that belong to nothing |
+//! | `paths.rs` | where directories were that are not named now |
 //! | `identity.rs` | reading a directory's id |
 //! | `metrics.rs` | what operators see |
 //! | `moves.rs` | moving a partition from one directory to another |
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -42,6 +45,8 @@ pub(crate) mod identity;
 pub mod made;
 pub(crate) mod metrics;
 pub(crate) mod moves;
+pub mod offsets;
+pub mod paths;
 pub(crate) mod placement;
 pub(crate) mod reserve;
 pub(crate) mod settle;
@@ -85,6 +90,8 @@ pub(crate) struct DataDirs {
     paths: Vec<PathBuf>,
     /// Where the metadata log is; known on shard 0.
     metadata_dir: Cell<Option<usize>>,
+    /// Where directories are or were at an earlier start; known on shard 0.
+    known_paths: RefCell<BTreeMap<Uuid, PathBuf>>,
     failed: Notify,
 }
 
@@ -137,6 +144,7 @@ impl DataDirs {
             dirs: dirs.collect(),
             paths,
             metadata_dir: Cell::new(None),
+            known_paths: RefCell::default(),
             failed: Notify::new(),
         }
     }
@@ -222,7 +230,14 @@ impl DataDirs {
     /// Why not.
     pub fn usable_with_id(&self, id: Uuid) -> Result<usize, String> {
         let Some(number) = self.by_id(id) else {
-            return Err(format!("its data directory {id} is not there"));
+            let known = self.known_paths.borrow().get(&id).map(|path| path.display().to_string());
+            let named = match known {
+                Some(path) => {
+                    format!("{path} ({id}) is not named now: start with --data-dir {path}")
+                }
+                None => format!("of id {id} is not named: start with --data-dir for it"),
+            };
+            return Err(format!("its data directory {named} as well, or delete the topic"));
         };
         match self.state(number) {
             DirState::Online | DirState::Full => Ok(number),
@@ -296,6 +311,10 @@ impl DataDirs {
         if let (Some(dir), Some(path)) = (self.dirs.get(number), self.path(number)) {
             dir.made.note(path, partition).await;
         }
+    }
+
+    pub fn set_known_paths(&self, known: BTreeMap<Uuid, PathBuf>) {
+        self.known_paths.replace(known);
     }
 
     pub fn set_metadata_dir(&self, number: usize) {

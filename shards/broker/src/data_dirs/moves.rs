@@ -8,7 +8,9 @@
 //!  a/t-0 becomes a/t-0.<hex>-delete          and goes
 //! ```
 //! A crash before the metadata says so leaves a copy that the next start removes; after it, one that
-//! the next start gives its name (`settle.rs`). There is one good copy at every moment.
+//! the next start gives its name (`settle.rs`). There is one good copy at every moment. Before the
+//! metadata says so the old folder says where it is about to go (`corelane.moved`): if that is where the
+//! partition is then, the folder is what the move left behind, and a start removes it.
 //!
 //! Lives on the shard that leads the partition. Moves of one shard run one after the other, in the
 //! background class.
@@ -24,6 +26,7 @@ use reactor::{Class, Either, fs, race, spawn_in};
 use tracing::{info, warn};
 use wire::{ErrorCode, Uuid};
 
+use super::made::{checked, end_line};
 use super::{DirState, settle};
 use crate::control::ControlRequest;
 use crate::partition::Partition;
@@ -35,6 +38,21 @@ const CLOSE_AT_BYTES: u64 = 4 << 20;
 const PASSES_MAX: usize = 64;
 /// Times a copy is begun anew because the log was opened anew meanwhile.
 const ATTEMPTS_MAX: usize = 3;
+
+/// In the old folder of a partition that is about to be elsewhere: `moved <directory id> <CRC-32C>`.
+const MOVED: &str = "corelane.moved";
+
+async fn note_moved(folder: &Path, to: Uuid) -> std::io::Result<()> {
+    let mut line = String::new();
+    end_line(format!("moved {to}"), &mut line);
+    fs::write_atomic(&folder.join(MOVED), line.into_bytes()).await
+}
+
+/// Where a move has brought the partition that this folder was the home of, if one has.
+pub(crate) async fn moved_to(folder: &Path) -> Option<Uuid> {
+    let bytes = fs::read(&folder.join(MOVED)).await.ok()?;
+    checked(bytes.strip_suffix(b"\n")?)?.strip_prefix("moved ")?.parse().ok()
+}
 
 /// The moves of one shard.
 #[derive(Default)]
@@ -213,7 +231,12 @@ async fn relocate(
     }
     shard.partitions.resume(shard, &paused, partition, home);
     match decided {
-        Decided::Stays(reason) => give_up(&future, &reason).await,
+        Decided::Stays(reason) => {
+            // Left there, it would say what is not so; until the partition is elsewhere nobody asks.
+            let note = partition.log.dir().join(MOVED);
+            let _ = fs::remove_file(&note).await;
+            give_up(&future, &reason).await
+        }
         Decided::Unknown(reason) => Err(reason),
         Decided::Moved if home.is_none() => {
             Err("the copy could not take its place yet; the next start sees to it".to_owned())
@@ -243,10 +266,11 @@ async fn decide(
     let finishing = async {
         partition.log.clone().close().await.map_err(|error| error.to_string())?;
         relocation.finish().await.map_err(|error| error.to_string())?;
-        match fs::exists(own).await.map_err(|error| error.to_string())? {
-            true => Err(format!("{} is in the way; move it away", own.display())),
-            false => Ok(()),
+        if fs::exists(own).await.map_err(|error| error.to_string())? {
+            return Err(format!("{} is in the way; move it away", own.display()));
         }
+        let to = shard.dirs.id(moving.target).ok_or("the directory is gone")?;
+        note_moved(&partition.log.dir(), to).await.map_err(|error| error.to_string())
     };
     let failed = race(shard.dirs.failed(partition.dir_number), shard.dirs.failed(moving.target));
     match race(finishing, failed).await {

@@ -7,7 +7,7 @@
 //! | usable | there | served |
 //! | usable | a finished copy of a move there | the copy gets the partition's name, and is served |
 //! | usable | elsewhere only | somebody moved it by hand: recorded anew, with a warning |
-//! | usable | there and elsewhere | the other is what a move left behind: set aside |
+//! | usable | there and elsewhere | the other is what a move left behind: removed if it says so, else set aside |
 //! | failed | anywhere | offline; nothing is touched |
 //! | not configured, all others work | elsewhere | as moved by hand |
 //! | not configured | nowhere | offline; never begun empty |
@@ -32,7 +32,7 @@ use wire::Uuid;
 
 use super::placement::Placer;
 use super::strays::Strays;
-use super::{DataDirs, DirState};
+use super::{DataDirs, DirState, moves};
 use crate::BrokerError;
 use crate::disk::{self, DirSurvey, Found};
 use crate::mesh::FoundLog;
@@ -101,8 +101,11 @@ pub(crate) async fn at_start(
     let was_there = |name: &str, partition: (Uuid, i32), home: usize| {
         let of_home = surveys.iter().find(|survey| survey.number == home);
         unfinished.contains(name)
-            || of_home
-                .is_some_and(|s| s.written.contains(name) || s.made.partitions.contains(&partition))
+            || of_home.is_some_and(|s| {
+                s.written.contains(name)
+                    || s.made.partitions.contains(&partition)
+                    || s.offsets.contains_key(&partition)
+            })
     };
     let lost = missing(dirs, image, (&found, was_there), broker_id).await;
     for survey in surveys {
@@ -114,13 +117,21 @@ pub(crate) async fn at_start(
     Ok(Settled { found, lost, records })
 }
 
-/// Marks those of the partitions found in a data directory that it has written down already.
+/// Notes what a data directory has written down of the partitions that were found in it.
 async fn note_known(found: &mut Found, survey: &DirSurvey, image: &Image) {
     for (topic, index) in &survey.made.partitions {
         reactor::yield_if_due().await;
         let Some(topic) = image.topic_by_id(*topic) else { continue };
         if let Some(log) = found.get_mut(&partition_dir_name(&topic.name, *index)) {
             log.is_noted |= log.dir_number == survey.number;
+        }
+    }
+    for ((topic, index), vouched) in &survey.offsets {
+        reactor::yield_if_due().await;
+        let Some(topic) = image.topic_by_id(*topic) else { continue };
+        let log = found.get_mut(&partition_dir_name(&topic.name, *index));
+        if let Some(log) = log.filter(|log| log.dir_number == survey.number) {
+            log.vouched = *vouched;
         }
     }
 }
@@ -277,6 +288,10 @@ async fn choose(
         for other in logs.iter().filter(|log| log.dir_number != home) {
             let Some(data_dir) = dirs.path(other.dir_number) else { continue };
             let dir = data_dir.join(name);
+            if is_left_by_a_move(dirs, home, &dir).await {
+                remove_left(&dir).await;
+                continue;
+            }
             match disk::set_aside(&dir).await {
                 Ok(aside) => {
                     warn!("a move left {} behind; set aside as {}", dir.display(), aside.display());
@@ -301,6 +316,33 @@ async fn choose(
                 second: dir(other).unwrap_or_default(),
             })
         }
+    }
+}
+
+/// Whether a move from this folder has brought the partition to its home, whole.
+async fn is_left_by_a_move(dirs: &DataDirs, home: usize, folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default();
+    let to = moves::moved_to(folder).await;
+    let said = checkpoints::read_partition_metadata(folder).await.ok().flatten();
+    match dirs.path(home) {
+        Some(data_dir) if to.is_some() && to == dirs.id(home) && said.is_some() => {
+            is_whole(&data_dir.join(name), said).await
+        }
+        _ => false,
+    }
+}
+
+/// The name goes first, so that a crash amid the removal leaves nothing that looks whole.
+async fn remove_left(dir: &Path) {
+    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let unique = [reactor::random_u64(), reactor::random_u64()];
+    let to = dir.with_file_name(log::deleted_dir_name(name, unique));
+    match fs::rename(dir, &to).await {
+        Ok(()) => {
+            info!("{} was moved to another data directory; it is removed", dir.display());
+            disk::remove_later(vec![to]);
+        }
+        Err(error) => warn!("{}, left by a move, stays: {error}", dir.display()),
     }
 }
 
@@ -433,6 +475,12 @@ impl DirSurvey {
                 && !is_in(dirs, home, &name).await
             {
                 warn!("{name} is not where it should be, but here; the next start sees to it");
+                continue;
+            }
+            if let Some(Ok(home)) = elsewhere.map(|home| dirs.usable_with_id(home))
+                && is_left_by_a_move(dirs, home, &dir).await
+            {
+                remove_left(&dir).await;
                 continue;
             }
             match disk::set_aside(&dir).await {

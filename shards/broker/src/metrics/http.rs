@@ -3,8 +3,11 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /metrics` | Prometheus text of all shards; 503 while the broker starts |
-//! | `GET /ready` | 200 when every partition is open; 503 with how many are left before that |
+//! | `GET /ready` | 200 when no partition is being opened; 503 with how many are left before that |
 //! | `GET /live` | 200 as long as shard 0 runs |
+//!
+//! Partitions that are offline do not make the broker unready: one failed disk must not take all others
+//! out of service. `/ready` names their number, for people; `corelane_partitions_offline` is for alerts.
 //!
 //! One request a connection, bounded in bytes, headers and time; a connection beyond the bound waits
 //! in the kernel's queue. It changes nothing, and no client request ever waits for it.
@@ -19,7 +22,7 @@ use reactor::sync::Semaphore;
 use reactor::{TcpListener, TcpStream};
 use tracing::{debug, info, warn};
 
-use super::logs::OPENING;
+use super::logs::{OFFLINE, OPENING};
 use super::{Metrics, gather};
 use crate::BrokerError;
 use crate::shard::Shard;
@@ -262,7 +265,13 @@ async fn ready(shard: &Rc<Shard>) -> Answer {
     let (samples, silent) = gather(shard).await;
     let opening = samples.total(OPENING);
     match (silent, opening > 0.0) {
-        (0, false) => Answer::text("200 OK", "ready\n"),
+        (0, false) => match samples.total(OFFLINE) {
+            offline if offline > 0.0 => {
+                let text = "partitions are offline; the broker's log says why";
+                Answer::text("200 OK", &format!("ready, but {offline} {text}\n"))
+            }
+            _ => Answer::text("200 OK", "ready\n"),
+        },
         (0, true) => {
             Answer::text("503 Service Unavailable", &format!("{opening} partitions are opening\n"))
         }

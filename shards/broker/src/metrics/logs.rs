@@ -15,6 +15,8 @@ struct Sum {
 
 /// Gauge whose sum over all shards must be 0 for the broker to be ready.
 pub(super) const OPENING: &str = "corelane_partitions_opening";
+/// The broker is ready whatever this says, and tells it.
+pub(super) const OFFLINE: &str = "corelane_partitions_offline";
 
 pub(super) fn samples(shard: &Shard, out: &mut Samples) {
     let mut topics: BTreeMap<&str, Sum> = BTreeMap::new();
@@ -24,8 +26,16 @@ pub(super) fn samples(shard: &Shard, out: &mut Samples) {
         sum.partitions += 1;
         sum.segments += partition.log.segment_count() as u64;
         sum.bytes += partition.log.size_bytes();
+        let index = || partition.index.to_string();
+        let aside = partition.log.set_aside_bytes();
+        if aside > 0 {
+            let index = index();
+            let labels = [("topic", partition.topic.as_ref()), ("partition", index.as_str())];
+            let help = "Bytes of records that lay behind damage, in files that are set aside.";
+            out.gauge("corelane_partition_set_aside_bytes", help, &labels, aside as f64);
+        }
         if let Some(hold) = partition.log.retention_hold() {
-            let index = partition.index.to_string();
+            let index = index();
             let labels = [("topic", partition.topic.as_ref()), ("partition", index.as_str())];
             let help = "Segments that retention.ms would have removed but for one record's \
                         timestamp; the broker's log names it.";
@@ -45,8 +55,9 @@ pub(super) fn samples(shard: &Shard, out: &mut Samples) {
     let help = "Partitions that are being opened or recovered.";
     out.gauge(OPENING, help, &[], opening as f64);
     out.gauge("corelane_partitions_online", "Partitions that are served.", &[], online as f64);
-    let help = "Partitions that could not be opened; the broker's log says why.";
-    out.gauge("corelane_partitions_offline", help, &[], offline as f64);
+    let help = "Partitions that take no records: they could not be opened, their data directory has \
+                failed or was not named, or a write failed; the broker's log says why.";
+    out.gauge(OFFLINE, help, &[], offline as f64);
 }
 
 pub(super) fn memory(shard: &Shard, out: &mut Samples) {

@@ -15,8 +15,9 @@ use super::segment::{self, SegmentContext};
 use super::{Batches, FileName, Findings, Severity, Step};
 use crate::checkpoint::{self, Checkpoint};
 use crate::checkpoints::{
-    CLEANER_POINTS, LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, RECOVERY_POINTS,
-    decode_epochs, decode_offsets, decode_partition_metadata, read_if_there, read_own_offset,
+    CLEANER_POINTS, GIVEN_UP, LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA,
+    RECOVERY_POINTS, decode_epochs, decode_offsets, decode_partition_metadata, read_if_there,
+    read_own_offset,
 };
 use crate::epochs::LeaderEpochs;
 use crate::listed::Unmet;
@@ -213,8 +214,8 @@ async fn list(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Listed> {
                 findings.tell(Severity::Note, &path, None, text);
             }
             FileName::Other if is_known(&entry.name) => {}
-            FileName::Other if names::is_aside(&entry.name) => {
-                let text = "a segment that was set aside when the log was found damaged before it";
+            FileName::Other if names::parse_aside(&entry.name).is_some() => {
+                let text = "records that were set aside when the log was found damaged before them";
                 findings.tell(Severity::Note, &path, None, text);
             }
             FileName::Other => {
@@ -230,7 +231,8 @@ async fn list(dir: &Path, findings: &mut Findings<'_>) -> io::Result<Listed> {
 fn is_known(name: &str) -> bool {
     let files = [checkpoint::FILE, LEADER_EPOCHS, PARTITION_METADATA];
     files.contains(&name)
-        || [RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_POINTS, "quorum-state"].contains(&name)
+        || [RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_POINTS, GIVEN_UP].contains(&name)
+        || ["quorum-state", "corelane.moved"].contains(&name)
         || name.ends_with(".checkpoint")
 }
 

@@ -9,10 +9,12 @@ use std::io;
 use reactor::fs;
 
 use super::Opening;
+use crate::aside::Aside;
 use crate::checkpoint::{self, Checkpoint};
 use crate::checkpoints::{
-    self, CLEANER_POINTS, CheckpointError, LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA,
-    RECOVERY_POINTS, decode_epochs, encode_partition_metadata, read_if_there, read_own_offset,
+    self, CLEANER_POINTS, CheckpointError, GIVEN_UP, LEADER_EPOCHS, LOG_START_OFFSETS,
+    PARTITION_METADATA, RECOVERY_POINTS, decode_epochs, encode_partition_metadata, read_if_there,
+    read_own_offset,
 };
 use crate::compaction::swap;
 use crate::config::OpenHint;
@@ -22,6 +24,9 @@ use crate::error::LogError;
 use crate::files::{self, remove_if_there};
 use crate::names::{self, FileKind, Found as Name, file_path};
 use crate::producer_state::ProducerStates;
+
+/// Snapshots that are kept besides those at the starts of segments.
+const FLUSHED_SNAPSHOTS: usize = 2;
 
 /// A segment file that was found.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +44,7 @@ pub(super) struct SmallFiles {
     pub(super) epochs: bool,
     pub(super) metadata: bool,
     pub(super) cleaner_point: bool,
+    pub(super) given_up: bool,
 }
 
 impl SmallFiles {
@@ -50,6 +56,7 @@ impl SmallFiles {
             LEADER_EPOCHS => self.epochs = true,
             PARTITION_METADATA => self.metadata = true,
             CLEANER_POINTS => self.cleaner_point = true,
+            GIVEN_UP => self.given_up = true,
             _ => {}
         }
     }
@@ -65,6 +72,8 @@ pub(super) struct Inventory {
     /// Segments that have aborted transactions.
     pub(super) txn_indexes: Vec<i64>,
     pub(super) has: SmallFiles,
+    /// What an earlier opening has set aside.
+    pub(super) aside: Vec<Aside>,
     /// Half made or half deleted.
     leftovers: Vec<String>,
     /// A swap of segments was not finished.
@@ -120,6 +129,10 @@ impl Opening {
                 Name::Of(FileKind::TxnIndex, base) => inventory.txn_indexes.push(base),
                 Name::Leftover => inventory.leftovers.push(entry.name),
                 Name::Of(..) => {}
+                Name::Other if names::parse_aside(&entry.name).is_some() => {
+                    let bytes = fs::metadata(&self.dir.join(&entry.name)).await?.size;
+                    inventory.aside.extend(Aside::of(&entry.name, bytes));
+                }
                 Name::Other => {
                     inventory.swapping |= entry.name.ends_with(names::SWAP_SUFFIX);
                     inventory.has.note(&entry.name);
@@ -164,10 +177,14 @@ impl Opening {
             return Ok(());
         }
         let mut log_start = known.log_start.max(saved_start.unwrap_or(0));
+        log_start = log_start.max(hint.vouched.log_start);
+        if saved_start.is_none() {
+            log_start = log_start.max(hint.log_start_offset);
+        }
         if inventory.has.log_start && saved_start.is_none() {
             // Damaged, it may have said that what is missing at the start was removed.
             let oldest = inventory.segments.first().map_or(0, |s| s.base);
-            log_start = log_start.max(hint.log_start_offset).max(oldest);
+            log_start = log_start.max(oldest);
         }
         let size_of = |base| {
             let place = inventory.segments.binary_search_by_key(&base, |s| s.base).ok()?;
@@ -323,19 +340,21 @@ impl Opening {
         Ok(None)
     }
 
-    /// Keeps the snapshots at the starts of segments and the newest other one, which is returned.
+    /// Keeps the snapshots at the starts of segments and the newest two others, which are returned, the
+    /// newest first: that one may be of a close, and not be durable.
     pub(super) async fn remove_stray_snapshots(
         &self,
         inventory: &Inventory,
         state: &State,
-    ) -> Result<Option<i64>, LogError> {
-        let mut newest = None;
+    ) -> Result<Vec<i64>, LogError> {
+        let mut newest = Vec::new();
         for at in inventory.snapshots.iter().copied() {
             if state.segment(at).is_some() {
                 continue;
             }
-            if newest.is_none() && (state.log_start..=state.log_end()).contains(&at) {
-                newest = Some(at);
+            let is_within = (state.log_start..=state.log_end()).contains(&at);
+            if newest.len() < FLUSHED_SNAPSHOTS && is_within {
+                newest.push(at);
                 continue;
             }
             remove_if_there(&file_path(&self.dir, FileKind::Snapshot, at))

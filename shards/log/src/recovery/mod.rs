@@ -9,20 +9,22 @@
 //! | clean shutdown, no such checkpoint | only the end of the last segment is walked, from its last index entry |
 //! | crash | everything from the recovery point (or the producer snapshot before it) is read |
 //! | bad checksum, wrong offset, zeros, half a batch | the log ends there; later segments go |
-//! | the same below the recovery point | likewise, with an error that says how much was lost; later segments are set aside |
+//! | the same below the recovery point | likewise, with an error that says how much was lost; what is whole behind it is set aside |
+//! | it ends before what is known from outside to be safe | not opened, unless damage was cut or there is no checkpoint (`reached`) |
 //! | index missing or damaged | made anew, now if the segment is read anyway, else when needed |
 //! | snapshot damaged | the next older one and a longer walk |
 //!
 //! Damage in segments that are not read here is not looked for.
 
+mod aside;
 mod clean;
 mod inventory;
+mod reached;
 mod settle;
 mod unclean;
 mod untouched;
 mod walk;
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -31,8 +33,9 @@ use reactor::sync::Permit;
 use reactor::{Either, File, OpenOptions, fs, race};
 use wire::Uuid;
 
+use crate::aside::Aside;
 use crate::cancel::Cancel;
-use crate::checkpoints::{LOG_START_OFFSETS, RECOVERY_POINTS};
+use crate::checkpoints::{GIVEN_UP, LOG_START_OFFSETS, RECOVERY_POINTS};
 use crate::config::{LogConfig, OpenHint, Recovered};
 use crate::core::{Core, State};
 use crate::epochs::LeaderEpochs;
@@ -44,6 +47,7 @@ use crate::segment::Segment;
 use crate::shared::LogShared;
 use crate::txn_index::Aborted;
 use inventory::OnDisk;
+use reached::Safe;
 
 pub(crate) async fn open(
     shared: &LogShared,
@@ -67,6 +71,8 @@ pub(crate) async fn open(
         cleaner_point: None,
         listed: Vec::new(),
         earlier: Vec::new(),
+        aside: Vec::new(),
+        safe: Safe::default(),
     };
     let state = opening.run(hint).await?;
     opening.report.log_end_offset = state.log_end();
@@ -90,11 +96,19 @@ struct Opening {
     listed: Vec<Listed>,
     /// Batches of producers that no snapshot has.
     earlier: Vec<u8>,
+    /// What was set aside, now or before.
+    aside: Vec<Aside>,
+    safe: Safe,
 }
 
 impl Opening {
     async fn run(&mut self, hint: OpenHint) -> Result<State, LogError> {
-        let inventory = self.take_inventory(hint.expected).await?;
+        let mut inventory = self.take_inventory(hint.expected).await?;
+        if let Some(data_dir) = self.dir.parent() {
+            let watched = self.shared.group_syncs().watch(data_dir).await;
+            watched.map_err(|error| self.fail("watching a disk", error))?;
+        }
+        self.aside = std::mem::take(&mut inventory.aside);
         let checkpoint = self.saved_checkpoint(&inventory).await?;
         let saved_start = self.saved_offset(LOG_START_OFFSETS, inventory.has.log_start).await?;
         if let Some(known) = &checkpoint {
@@ -108,15 +122,21 @@ impl Opening {
         }
         let known = checkpoint.as_ref();
         // The partition's own files are written before the data folder's, and have a checksum.
-        let own_start = saved_start.max(known.map(|c| c.log_start));
+        let vouched_start = Some(hint.vouched.log_start).filter(|start| *start > 0);
+        let known_start = saved_start.max(known.map(|c| c.log_start));
+        let own_start = known_start.max(vouched_start);
         let log_start = own_start.unwrap_or(hint.log_start_offset);
         self.remove_below(&mut inventory, own_start.unwrap_or(0)).await?;
         let own_point = self.saved_offset(RECOVERY_POINTS, inventory.has.recovery_point).await?;
-        let own_point = own_point.max(known.map(|c| c.recovery_point));
+        let checkpointed = known.map(|c| c.recovery_point);
+        let own_point = own_point.max(checkpointed);
         let recovery_point = hint.recovery_point.max(own_point.unwrap_or(0));
+        let given_up = self.saved_offset(GIVEN_UP, inventory.has.given_up).await?;
+        self.safe = Safe { checkpointed, ..Safe::new(&hint, given_up, log_start) };
+        let safe_to = self.safe.to;
         self.cleaner_point = self.saved_cleaner_point(&inventory, hint.cleaner_point).await?;
         if hint.whole && inventory.segments.is_empty() && recovery_point > 0 {
-            return Err(self.incomplete(0, 0, "every segment is missing"));
+            return Err(self.incomplete(0, 0, "every segment is missing", ""));
         }
         let mut opened = self.open_untouched(&inventory, known, hint.clean).await?;
         let untouched = opened.is_some();
@@ -131,9 +151,7 @@ impl Opening {
                 (self.open_unclean(&inventory, from, hint.whole).await?, false)
             }
         };
-        if inventory.has.checkpoint || inventory.segments.is_empty() {
-            self.check_reached(&segments, &hint, log_start)?;
-        }
+        self.check_reached(&segments, &inventory, false).await?;
         let (segments, log_start) = self.start_at(segments, log_start, &inventory).await?;
         let mut state = State::new(self.config.clone(), segments);
         let known = self.drop_unreached(checkpoint, &state).await?;
@@ -149,7 +167,8 @@ impl Opening {
         }
         let end = state.log_end();
         // All below a snapshot was synced when it was written, as far as anybody still knows.
-        let safe_end = recovery_point.max(inventory.snapshots.first().copied().unwrap_or(0));
+        let snapshot = inventory.snapshots.first().copied().unwrap_or(0);
+        let safe_end = recovery_point.max(snapshot).max(safe_to);
         if end < safe_end {
             tracing::error!(log = %self.name, end, safe_end,
                 "damage below the recovery point: offsets from {end} on are lost");
@@ -173,34 +192,16 @@ impl Opening {
         // Without a checkpoint that fits, the next opening would have to look as closely again.
         let unknown = !untouched && end > log_start;
         state.changed_since_flush = state.recovery_point < end || unknown;
-        if untouched && self.is_partly_listed(&state) {
-            // The next flush lists what is there.
+        if untouched && (self.is_partly_listed(&state) || vouched_start > known_start) {
+            // The next flush lists what is there, and says where it starts.
             state.changed_since_flush = true;
             state.checkpointed = -1;
         }
         state.epochs_changed = !synced;
-        state.flushed_snapshot = self.remove_stray_snapshots(&inventory, &state).await?;
+        state.flushed_snapshots = self.remove_stray_snapshots(&inventory, &state).await?;
+        self.tell_aside();
+        state.aside = std::mem::take(&mut self.aside);
         Ok(state)
-    }
-
-    /// Where whoever opens the log knows that it went further, files that are whole but end before are not
-    /// all of it: an emptied folder, or an older copy. What was cut was damaged, which is told. An
-    /// operator who removes the checkpoint has the log opened as far as it goes.
-    fn check_reached(
-        &self,
-        segments: &VecDeque<Segment>,
-        hint: &OpenHint,
-        log_start: i64,
-    ) -> Result<(), LogError> {
-        let end = segments.back().map_or(0, |segment| segment.next_offset);
-        let was_cut = self.report.truncated_bytes > 0 || self.report.segments_removed > 0;
-        if end >= hint.recovery_point || was_cut || log_start >= hint.recovery_point {
-            return Ok(());
-        }
-        let base = segments.back().map_or(0, |segment| segment.base);
-        let position = segments.back().map_or(0, |segment| segment.size);
-        let point = hint.recovery_point;
-        Err(self.incomplete(base, position, &format!("it ends at {end}, but {point} was safe")))
     }
 
     fn fail(&self, during: &'static str, cause: io::Error) -> LogError {
@@ -226,9 +227,11 @@ impl Opening {
     }
 
     /// The log lacks what it must have; nothing of it was touched.
-    fn incomplete(&self, base: i64, position: u32, problem: &str) -> LogError {
+    fn incomplete(&self, base: i64, position: u32, problem: &str, remedy: &str) -> LogError {
         let file = file_path(&self.dir, FileKind::Log, base);
-        let problem = format!("{problem}, though more was written; put it back from a copy");
+        let or = if remedy.is_empty() { "" } else { ", or, " };
+        let problem =
+            format!("{problem}, though more was written; put it back from a copy{or}{remedy}");
         LogError::Corrupt { file: file.display().to_string(), position: position.into(), problem }
     }
 

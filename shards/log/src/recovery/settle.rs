@@ -13,7 +13,7 @@ use crate::core::State;
 use crate::error::LogError;
 use crate::files::remove_if_there;
 use crate::indexes;
-use crate::names::{self, FileKind, file_path};
+use crate::names::{FileKind, file_path};
 use crate::producer_state::ProducerStates;
 use crate::scan::Scanner;
 use crate::segment::Segment;
@@ -93,11 +93,7 @@ impl Opening {
             self.report.segments_removed += 1;
             self.report.truncated_bytes += u64::from(segment.size);
             if segment.base < safe_end && segment.size > 0 {
-                let from = file_path(&self.dir, FileKind::Log, segment.base);
-                let aside = names::aside_path(&from, self.now_ms);
-                tracing::warn!(log = %self.name, "{} is set aside", aside.display());
-                let renamed = fs::rename(&from, &aside).await;
-                renamed.map_err(|error| self.fail("setting a segment aside", error))?;
+                self.set_aside(*segment).await?;
             }
             for kind in FileKind::OF_SEGMENT {
                 remove_if_there(&file_path(&self.dir, kind, segment.base))

@@ -7,7 +7,7 @@ use super::inventory::{Inventory, OnDisk};
 use super::walk::{Ending, Start, Trust, reaches};
 use crate::checkpoint::Checkpoint;
 use crate::error::LogError;
-use crate::scan;
+use crate::scan::{self, Scanner};
 use crate::segment::Segment;
 use crate::txn_index;
 
@@ -34,7 +34,10 @@ impl Opening {
         let from = recovery_point.min(from_snapshot.unwrap_or(oldest.base)).max(oldest.base);
         let first = on_disk.partition_point(|s| s.base <= from).saturating_sub(1);
         // A snapshot is written when all below it is synced: it tells where nobody knows the recovery point.
-        let safe_end = recovery_point.max(inventory.snapshots.first().copied().unwrap_or(0));
+        let snapshot = inventory.snapshots.first().copied().unwrap_or(0);
+        let safe_end = recovery_point.max(snapshot).max(self.safe.to);
+        // What was written on this start of the machine is not torn by a crash of the process.
+        let kept_end = safe_end.max(self.safe.written);
         for (i, segment) in on_disk.iter().enumerate() {
             let next = on_disk.get(i + 1).copied();
             if i < first {
@@ -59,7 +62,7 @@ impl Opening {
             let complete = matches!(ending, Ending::Complete);
             let is_end = !complete || next.is_none();
             if whole && is_end && read.next_offset < recovery_point {
-                return Err(self.incomplete(segment.base, read.size, ending.problem()));
+                return Err(self.incomplete(segment.base, read.size, ending.problem(), ""));
             }
             if whole && !complete {
                 let later = on_disk.get(i + 1..).unwrap_or_default();
@@ -71,8 +74,11 @@ impl Opening {
             segments.push_back(read);
             if !complete {
                 // Before the cut: after a crash between the two the damage is met again.
+                let cuts = self.is_followed(&segments, *segment, next).await?;
+                self.check_reached(&segments, inventory, cuts).await?;
+                self.keep_rest(&segments, *segment, kept_end).await?;
                 let later = on_disk.get(i + 1..).unwrap_or_default();
-                self.remove_later(later, safe_end, &segments).await?;
+                self.remove_later(later, kept_end, &segments).await?;
             }
             self.settle(&mut segments, *segment, ending, next.is_some() && complete).await?;
             if !complete {
@@ -80,6 +86,22 @@ impl Opening {
             }
         }
         Ok(segments)
+    }
+
+    /// Whether anything but zeros lies behind the end of what is good.
+    async fn is_followed(
+        &self,
+        segments: &VecDeque<Segment>,
+        on_disk: OnDisk,
+        next: Option<OnDisk>,
+    ) -> Result<bool, LogError> {
+        let Some((end, file)) = segments.back().and_then(|s| Some((s.size, s.file.clone()?)))
+        else {
+            return Ok(next.is_some());
+        };
+        let last = Scanner::new(file, end, on_disk.size).last_nonzero().await;
+        let last = last.map_err(|error| self.fail("reading the end of a segment", error))?;
+        Ok(next.is_some() || last > u64::from(end))
     }
 
     /// A crash leaves nothing whole behind the write that it cut short. Batches behind a damaged one
@@ -103,7 +125,7 @@ impl Opening {
         match followed {
             Some(what) => {
                 let problem = format!("{}, and {what} follows", ending.problem());
-                Err(self.incomplete(segment.base, read.size, &problem))
+                Err(self.incomplete(segment.base, read.size, &problem, ""))
             }
             None => Ok(()),
         }
