@@ -82,6 +82,7 @@ mod tests {
             let mut image = Image::new("c");
             let topic = TopicRecord { name: "t".into(), topic_id: Uuid([9; 16]) };
             let partition = PartitionRecord {
+                partition_id: 0,
                 topic_id: topic.topic_id,
                 directories: vec![Uuid([2; 16])].into(),
                 replicas: vec![1000].into(),
