@@ -202,7 +202,8 @@ pub struct TxnAbortArgs {
     #[arg(long, value_name = "TOPIC:PARTITION", requires = "start_offset", conflicts_with = "id")]
     pub partition: Option<OnePartition>,
     /// Its first offset in that partition
-    #[arg(long, value_name = "OFFSET", requires = "partition")]
+    #[arg(long, value_name = "OFFSET", requires = "partition",
+        value_parser = clap::value_parser!(i64).range(0..))]
     pub start_offset: Option<i64>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -564,6 +565,16 @@ mod tests {
             }
         }
         walk(&Arguments::command(), "corelane");
+    }
+
+    /// Below 0 it is what producers without a transaction have in its place.
+    #[test]
+    fn a_transaction_begins_at_an_offset() {
+        let parse = |offset: &str| {
+            let line = format!("corelane txn abort --partition t:0 --start-offset={offset}");
+            Arguments::try_parse_from(line.split(' ')).is_ok()
+        };
+        assert!(parse("0") && parse("120") && !parse("-1") && !parse("x"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Transactions of clients from before KIP-890, asked by raw requests in the simulator: their epoch stays
 //! from one transaction to the next, so what comes late is told from what comes in time by nothing else.
+//! And what their coordinator does when its partition moves, cannot be read, or finds no space.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -9,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reactor::sim::{Delay, Outcome, World, with_faults};
+use reactor::{Durability, File, OpenOptions, WriteBuf};
+use smallvec::smallvec;
 use support::{BASE_PORT, Client, start_on};
 use wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use wire::messages::alter_replica_log_dirs_request::{
@@ -17,12 +20,13 @@ use wire::messages::alter_replica_log_dirs_request::{
 use wire::messages::alter_replica_log_dirs_response::AlterReplicaLogDirsResponse;
 use wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use wire::messages::{
-    AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, EndTxnRequest, EndTxnResponse,
-    FindCoordinatorRequest, FindCoordinatorResponse, InitProducerIdRequest, InitProducerIdResponse,
-    ProduceRequest, ProduceResponse,
+    AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, DescribeTransactionsRequest,
+    DescribeTransactionsResponse, EndTxnRequest, EndTxnResponse, FindCoordinatorRequest,
+    FindCoordinatorResponse, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest,
+    ProduceResponse,
 };
 use wire::records::BatchBuilder;
-use wire::{ApiKey, Records, hash};
+use wire::{ApiKey, Records, Text, hash};
 
 crate::response!(Altered, AlterReplicaLogDirsResponse, borrows);
 crate::response!(Found, FindCoordinatorResponse, borrows);
@@ -30,11 +34,13 @@ crate::response!(Initialised, InitProducerIdResponse);
 crate::response!(Added, AddPartitionsToTxnResponse, borrows);
 crate::response!(Produced, ProduceResponse, borrows);
 crate::response!(Ended, EndTxnResponse);
+crate::response!(Described, DescribeTransactionsResponse, borrows);
 
 const DIRS: [&str; 2] = ["/disk1", "/disk2"];
 const TOPIC: &str = "t";
 const ID: &str = "tx";
 const LOADING: i16 = 14;
+const NOT_COORDINATOR: i16 = 16;
 const ENDING: i16 = 51;
 const OUT_OF_ORDER: i16 = 45;
 const NOT_ENOUGH_REPLICAS: i16 = 19;
@@ -69,14 +75,17 @@ impl Producer {
         producer
     }
 
-    async fn init(&mut self) -> i16 {
+    async fn init_of(&mut self, id: &str) -> InitProducerIdResponse {
         let request = InitProducerIdRequest {
-            transactional_id: Some(ID.into()),
-            transaction_timeout_ms: 60_000,
+            transactional_id: Some(id.into()),
+            transaction_timeout_ms: 600_000,
             ..Default::default()
         };
-        let call = self.client.call::<_, Initialised>(ApiKey::InitProducerId, 1, &request);
-        let answer = call.await.unwrap();
+        self.client.call::<_, Initialised>(ApiKey::InitProducerId, 1, &request).await.unwrap()
+    }
+
+    async fn init(&mut self) -> i16 {
+        let answer = self.init_of(ID).await;
         if answer.error_code == 0 {
             (self.id, self.epoch) = (answer.producer_id, answer.producer_epoch);
         }
@@ -89,7 +98,7 @@ impl Producer {
             match self.init().await {
                 0 => return,
                 // No coordinator yet, or the transaction before is just ending.
-                LOADING | 15 | 16 | ENDING => {}
+                LOADING | 15 | NOT_COORDINATOR | ENDING => {}
                 code => panic!("InitProducerId answers {code}"),
             }
             assert!(reactor::now() - begin < PATIENCE, "no producer id");
@@ -273,6 +282,109 @@ async fn the_first_batch_comes_first() {
 fn a_batch_does_not_take_the_place_of_one_that_has_to_come_again() {
     for seed in 0..5 {
         let outcome = World::new(seed).run(the_first_batch_comes_first);
+        assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+    }
+}
+
+/// A small request must not ask for an answer of any size.
+async fn an_id_is_described_once() {
+    let mut producer = Producer::start().await;
+    assert_eq!(producer.add().await, 0);
+    let ids: Vec<Text<'_>> = [ID, "unknown", ID, ID].map(Text::from).into();
+    let request = DescribeTransactionsRequest { transactional_ids: ids.into() };
+    let call = producer.client.call::<_, Described>(ApiKey::DescribeTransactions, 0, &request);
+    let answer = call.await.unwrap();
+    let states = answer.transaction_states.iter();
+    let states: Vec<_> =
+        states.map(|it| (it.transactional_id.to_string(), it.error_code)).collect();
+    assert_eq!(states, [(ID.to_owned(), 0), ("unknown".to_owned(), 105)]);
+}
+
+#[test]
+fn an_id_that_is_named_several_times_is_described_once() {
+    let outcome = World::new(1).run(an_id_is_described_once);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+/// From the disk under the coordinator's log a byte is read wrongly, or rightly again.
+async fn flip_a_byte(dir: &str) {
+    const AT: u64 = 70;
+    let path = coordinators_folder(dir).join("00000000000000000000.log");
+    let before = reactor::fs::read(&path).await.unwrap()[AT as usize];
+    let file = File::open(&path, OpenOptions::for_writing()).await.unwrap();
+    let flipped = WriteBuf::Bytes(vec![before ^ 1].into());
+    file.write_at(smallvec![flipped], AT, Durability::Written).await.unwrap();
+    file.close().await.unwrap();
+}
+
+async fn a_log_that_could_not_be_read_is_read_again() {
+    let mut producer = Producer::start().await;
+    producer.move_coordinator(DIRS[0]).await;
+    producer.coordinator_is_back().await;
+    flip_a_byte(DIRS[0]).await;
+    producer.move_coordinator(DIRS[1]).await;
+    let begin = reactor::now();
+    while producer.add().await != NOT_COORDINATOR {
+        assert!(reactor::now() - begin < PATIENCE, "a damaged log is loaded");
+        reactor::sleep(MOMENT).await;
+    }
+    flip_a_byte(DIRS[1]).await;
+    let begin = reactor::now();
+    loop {
+        match producer.add().await {
+            0 => break,
+            LOADING | NOT_COORDINATOR => {}
+            code => panic!("AddPartitionsToTxn answers {code}"),
+        }
+        assert!(reactor::now() - begin < PATIENCE, "the coordinator does not come back");
+        reactor::sleep(MOMENT).await;
+    }
+    assert_eq!(producer.write(0).await, 0);
+    assert_eq!(producer.commit().await, 0);
+    producer.take_over().await;
+}
+
+#[test]
+fn a_coordinator_whose_log_could_not_be_read_comes_back() {
+    let outcome = World::new(1).run(a_log_that_could_not_be_read_is_read_again);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+/// What is decided then is not safe, and nobody is told that it is; with space again it is decided anew.
+async fn the_coordinators_disk_is_full() {
+    let mut producer = Producer::start().await;
+    producer.move_coordinator(DIRS[0]).await;
+    producer.coordinator_is_back().await;
+    assert_eq!(producer.write(0).await, 0);
+    with_faults(|faults| faults.disk.full.insert(DIRS[0].into()));
+    // Another id of the same coordinator takes what is left of its last block.
+    let mine = coordinators_partition();
+    let same = |id: &String| hash::coordinator_partition(id, 50) == mine;
+    let other = (0..).map(|n| format!("other-{n}")).find(same).unwrap();
+    let begin = reactor::now();
+    while producer.init_of(&other).await.error_code == 0 {
+        assert!(reactor::now() - begin < PATIENCE, "a full disk takes everything");
+    }
+    let begin = reactor::now();
+    while reactor::now() - begin < Duration::from_secs(10) {
+        let code = producer.commit().await;
+        assert!([LOADING, 15, NOT_COORDINATOR].contains(&code), "EndTxn answers {code}");
+        reactor::sleep(MOMENT).await;
+    }
+    assert_eq!(producer.high_watermark().await, 1, "a marker without a decision");
+    with_faults(|faults| faults.disk.full.clear());
+    let begin = reactor::now();
+    while producer.commit().await != 0 || producer.high_watermark().await < 2 {
+        assert!(reactor::now() - begin < PATIENCE, "the transaction does not end");
+        reactor::sleep(MOMENT).await;
+    }
+    producer.take_over().await;
+}
+
+#[test]
+fn a_transaction_outlives_a_full_disk_of_its_coordinator() {
+    for seed in 0..5 {
+        let outcome = World::new(seed).run(the_coordinators_disk_is_full);
         assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
     }
 }

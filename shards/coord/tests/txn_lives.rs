@@ -288,6 +288,25 @@ fn a_transaction_that_takes_too_long_is_aborted_and_its_owner_fenced() {
     }
 }
 
+/// Its markers may take as long as they like, and nobody takes the outcome back.
+#[test]
+fn time_ends_nothing_that_is_decided() {
+    for level in LEVELS {
+        let mut rig = Rig::new(level);
+        rig.leaders_answer = false;
+        let owner = rig.owner();
+        rig.must_add(owner, "t", 0, 3);
+        assert_eq!(rig.end(owner, true, OLD).0, None);
+        rig.pass(3_000_000);
+        assert_eq!(rig.state(), "PrepareCommit");
+        let [marker] = &rig.markers[..] else { panic!("{:?}", rig.markers) };
+        assert!(marker.commit);
+        let marker = marker.clone();
+        rig.answer(&marker, None);
+        assert_eq!(rig.settle("CompleteCommit").id, owner.id);
+    }
+}
+
 #[test]
 fn markers_are_written_again_until_all_partitions_have_them() {
     let mut rig = Rig::new(V2);

@@ -1,12 +1,13 @@
 //! ListTransactions (66) and DescribeTransactions (65): what the coordinators of this shard node know;
 //! clients ask every node.
 
+use ahash::AHashSet;
 use coord::txn::{TxnReply, TxnRequest, join_lists};
 use wire::messages::{
     DescribeTransactionsRequest, DescribeTransactionsResponse, ListTransactionsRequest,
 };
 
-use super::{DESCRIBED_ITEMS_MAX, Request, check_items, other_transaction_kind};
+use super::{DESCRIBED_ITEMS_MAX, REQUEST_ITEMS_MAX, Request, check_items, other_transaction_kind};
 use crate::reply::Handled;
 use crate::transactions;
 
@@ -27,13 +28,19 @@ pub(crate) async fn handle(request: Request) -> Handled {
 pub(crate) async fn handle_describe(request: Request) -> Handled {
     let body: DescribeTransactionsRequest<'_> = request.body()?;
     check_items(body.transactional_ids.len(), DESCRIBED_ITEMS_MAX)?;
+    // Each id once: a small request could ask for an answer of any size.
+    let mut seen = AHashSet::new();
     let mut states = Vec::with_capacity(body.transactional_ids.len());
-    for id in body.transactional_ids.iter() {
+    let mut partitions = 0;
+    for id in body.transactional_ids.iter().filter(|id| seen.insert(id.clone())) {
         let asked = TxnRequest::Describe(&id);
-        match transactions::ask(&request.shard, request.version, asked).await {
-            TxnReply::Describe(state) => states.push(state),
+        let state = match transactions::ask(&request.shard, request.version, asked).await {
+            TxnReply::Describe(state) => state,
             other => return other_transaction_kind(&other),
-        }
+        };
+        partitions += state.topics.iter().map(|topic| topic.partitions.len()).sum::<usize>();
+        check_items(partitions, REQUEST_ITEMS_MAX)?;
+        states.push(state);
     }
     request.reply(&DescribeTransactionsResponse {
         transaction_states: states.into(),

@@ -141,3 +141,17 @@ async fn send_to(
         .into()
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_abort_that_waits_for_a_producer_id_has_some_fetched() {
+        let mut decision = TxnDecision::default();
+        decision.lacks_producer_id = true;
+        let decided = Decided::from(decision);
+        assert!(matches!(decided.errands[..], [Errand::HoldProducerIds]));
+        assert!(Decided::from(TxnDecision::default()).errands.is_empty());
+    }
+}
