@@ -268,7 +268,8 @@ impl<'a> Pipeline<'a> {
     /// The sum of the group's offsets.
     fn committed(&self) -> Result<usize> {
         let offsets = eventually(|| self.source.committed(PIPELINE_PARTITIONS))?;
-        Ok(offsets.into_iter().filter_map(Offset::to_raw).filter(|raw| *raw > 0).sum::<i64>() as usize)
+        Ok(offsets.into_iter().filter_map(Offset::to_raw).filter(|raw| *raw > 0).sum::<i64>()
+            as usize)
     }
 
     /// Goes on until so many are committed; `before` says of each round whether to commit it.
