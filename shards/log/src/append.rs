@@ -265,7 +265,7 @@ impl State {
             most => (reactor::random_u64() % (most as u64).saturating_add(1)) as i64,
         };
         let mut segment = Segment::new(base, now_ms, jitter);
-        segment.snapshot = Some(self.producers.at_this_offset());
+        segment.snapshot = Some(self.producers.producers.clone());
         self.segments.push_back(segment);
     }
 

@@ -27,7 +27,7 @@ use bytes::{Buf, BufMut};
 use thiserror::Error;
 use wire::Uuid;
 
-use crate::earlier::EARLIER_BYTES_MAX;
+use crate::earlier::{EARLIER_BYTES_MAX, ProducersAt};
 use crate::epochs::EpochStart;
 use crate::index;
 use crate::listed::{Listed, SEGMENTS_MAX};
@@ -94,6 +94,14 @@ pub(crate) enum Damage {
 }
 
 impl Checkpoint {
+    /// The same with these producers.
+    pub(crate) fn with_producers(mut self, producers: &ProducersAt) -> Self {
+        let ProducersAt { snapshot, earlier } = producers;
+        self.producers = (snapshot.len() <= SNAPSHOT_BYTES_MAX).then(|| snapshot.clone());
+        self.earlier = earlier.clone();
+        self
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256 + self.end.seed.len() + self.segments.len() * 24);
         out.put_slice(&MAGIC);

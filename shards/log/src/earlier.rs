@@ -13,9 +13,13 @@
 //! ```
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use bytes::{Buf, BufMut, TryGetError};
 
+use crate::producer_map::Slot;
+#[cfg(test)]
+use crate::producer_snapshot::Encoder;
 use crate::producer_state::{BATCHES_KEPT, BatchMeta, NONE, Producer, ProducerStates};
 
 /// Most bytes of the section: some 600 producers. Those that were silent longest are left out, and their
@@ -24,6 +28,8 @@ pub(crate) const EARLIER_BYTES_MAX: usize = 64 << 10;
 
 const PRODUCER_BYTES: usize = 11;
 const BATCH_BYTES: usize = 24;
+/// No more than these fit, each with one earlier batch.
+const PRODUCERS_MAX: usize = EARLIER_BYTES_MAX / (PRODUCER_BYTES + BATCH_BYTES);
 
 /// Producers as of an offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,36 +40,35 @@ pub(crate) struct ProducersAt {
     pub(crate) earlier: Vec<u8>,
 }
 
-impl ProducerStates {
-    /// All there is to keep of the producers as they are.
-    pub(crate) fn at_this_offset(&self) -> ProducersAt {
-        ProducersAt { snapshot: self.encode(), earlier: self.encode_earlier(EARLIER_BYTES_MAX) }
+/// Those of the producers met so far that wrote last, of the ones that wrote several batches.
+#[derive(Default)]
+pub(crate) struct Earlier {
+    /// The last offset, and where the producer is; the one to go first is on top.
+    kept: BinaryHeap<Reverse<(i64, Place)>>,
+}
+
+/// Page and slot.
+type Place = (usize, usize);
+
+impl Earlier {
+    pub(crate) fn offer(&mut self, producer: &Producer, place: Place) {
+        let [_, .., last] = producer.batches() else { return };
+        self.kept.push(Reverse((last.last_offset, place)));
+        if self.kept.len() > PRODUCERS_MAX {
+            self.kept.pop();
+        }
     }
 
-    fn encode_earlier(&self, most: usize) -> Vec<u8> {
-        let several = self.producers.iter().filter_map(|(id, producer)| {
-            let (last, earlier) = producer.batches().split_last()?;
-            (!earlier.is_empty()).then_some((
-                Reverse(last.last_offset),
-                *id,
-                producer.epoch,
-                earlier,
-            ))
-        });
-        let mut several: Vec<_> = several.collect();
-        let keep = most / (PRODUCER_BYTES + BATCH_BYTES);
-        if several.len() > keep {
-            several.select_nth_unstable_by_key(keep, |(last, ..)| *last);
-            several.truncate(keep);
-        }
-        several.sort_unstable_by_key(|(last, ..)| *last);
+    pub(crate) fn encode<'a>(&mut self, at: impl Fn(Place) -> Option<&'a Slot>) -> Vec<u8> {
         let mut out = Vec::new();
-        for (_, id, epoch, earlier) in several {
-            if out.len() + PRODUCER_BYTES + earlier.len() * BATCH_BYTES > most {
+        for Reverse((_, place)) in std::mem::take(&mut self.kept).into_sorted_vec() {
+            let Some((id, producer)) = at(place) else { continue };
+            let Some((_, earlier)) = producer.batches().split_last() else { continue };
+            if out.len() + PRODUCER_BYTES + earlier.len() * BATCH_BYTES > EARLIER_BYTES_MAX {
                 break;
             }
-            out.put_i64(id);
-            out.put_i16(epoch);
+            out.put_i64(*id);
+            out.put_i16(producer.epoch);
             out.put_u8(earlier.len() as u8);
             for batch in earlier {
                 out.put_i64(batch.base_offset);
@@ -74,13 +79,23 @@ impl ProducerStates {
         }
         out
     }
+}
+
+impl ProducerStates {
+    /// All there is to keep of the producers as they are.
+    #[cfg(test)]
+    fn at_this_offset(&self) -> ProducersAt {
+        let mut encoder = Encoder::new(self.producers.clone());
+        while encoder.step() {}
+        encoder.finish()
+    }
 
     /// Puts earlier batches before what a snapshot knew of their producers, where they belong to it: it
     /// may be an older one. Bytes that cannot be read end the section.
     pub(crate) fn restore_earlier(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let Ok((id, epoch, earlier)) = decode_one(&mut bytes) else { return };
-            let known = self.producers.get_mut(&id).filter(|known| known.epoch == epoch);
+            let known = self.producers.get_mut(id).filter(|known| known.epoch == epoch);
             if let Some(producer) = known {
                 producer.put_before(&earlier);
             }
@@ -91,7 +106,7 @@ impl ProducerStates {
 impl Producer {
     fn put_before(&mut self, earlier: &[BatchMeta]) {
         let Some(first) = self.batches().first().copied() else { return };
-        let mut known = *self;
+        let mut known = self.clone();
         known.forget_batches();
         let fits = |batch: &&BatchMeta| batch.last_offset < first.base_offset;
         for batch in earlier.iter().filter(fits).chain(self.batches()) {

@@ -145,13 +145,24 @@ pub(crate) async fn for_reading(core: &Rc<Core>, base: i64) -> Result<File, LogE
     Ok(file)
 }
 
+/// What of a small file is written at once: a snapshot of a hundred thousand producers has 5 MB.
+const PIECE_BYTES: usize = 256 << 10;
+
 /// Writes a small file. Unsynced, a power cut may lose or damage it: for what costs time then, not
 /// data.
 pub(crate) async fn write_small(path: &Path, bytes: Vec<u8>, synced: bool) -> io::Result<()> {
     let options =
         OpenOptions { write: true, create: true, truncate: true, ..OpenOptions::default() };
     let file = File::open(path, options).await?;
-    file.write_at(smallvec![WriteBuf::Bytes(Bytes::from(bytes))], 0, Durability::Written).await?;
+    let mut left = Bytes::from(bytes);
+    let mut at = 0;
+    // The kernel copies a piece while the shard waits.
+    while !left.is_empty() {
+        let piece = left.split_to(left.len().min(PIECE_BYTES));
+        let end = at + piece.len() as u64;
+        file.write_at(smallvec![WriteBuf::Bytes(piece)], at, Durability::Written).await?;
+        at = end;
+    }
     if synced {
         file.sync_data().await?;
     }

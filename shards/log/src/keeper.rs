@@ -14,7 +14,7 @@ use std::time::Duration;
 use reactor::{Class, fs};
 
 use crate::appender;
-use crate::checkpoint::{self, Checkpoint, SNAPSHOT_BYTES_MAX, SegmentEnd};
+use crate::checkpoint::{self, Checkpoint, SegmentEnd};
 use crate::checkpoints::{LEADER_EPOCHS, encode_epochs};
 use crate::config::ClosedAt;
 use crate::core::{Core, LogState, State};
@@ -27,6 +27,8 @@ use crate::listed::SEGMENTS_MAX;
 use crate::names::{FileKind, file_path};
 use crate::open_files;
 use crate::prepare;
+use crate::producer_map::ProducerMap;
+use crate::producer_snapshot::Encoder;
 use crate::segment::{Entries, NO_TIMESTAMP, Newest, Segment};
 use crate::tail::block_floor;
 use crate::txn_index;
@@ -111,7 +113,9 @@ async fn save_state_up_to(core: &Rc<Core>, end: i64) -> io::Result<Option<Checkp
     };
     let mut checkpoint = None;
     if let Some(producers) = snapshot {
-        checkpoint = core.state.borrow().checkpoint_at_start(end, &producers);
+        let producers = encode_producers(producers).await;
+        checkpoint = core.state.borrow().checkpoint_at_start(end);
+        checkpoint = checkpoint.map(|checkpoint| checkpoint.with_producers(&producers));
         let path = file_path(&dir, FileKind::Snapshot, end);
         files::replace_small(&path, producers.snapshot, true).await?;
     }
@@ -260,21 +264,31 @@ pub(crate) async fn flush(core: &Rc<Core>) -> Result<i64, LogError> {
 
 async fn flush_held(core: &Rc<Core>) -> Result<i64, LogError> {
     core.check_open()?;
-    let (target, snapshot, checkpoint) = {
+    let (target, producers, checkpoint) = {
         let mut state = core.state.borrow_mut();
         if !std::mem::take(&mut state.changed_since_flush) {
             return Ok(state.recovery_point);
         }
         state.bytes_since_flush = 0;
-        let producers = state.producers.at_this_offset();
-        let checkpoint = state.checkpoint(&producers);
-        (state.log_end(), producers.snapshot, checkpoint)
+        let checkpoint = state.checkpoint();
+        (state.log_end(), state.producers.producers.clone(), checkpoint)
     };
-    let flushed = flush_to(core, target, snapshot, checkpoint).await;
+    let producers = encode_producers(producers).await;
+    let checkpoint = checkpoint.map(|checkpoint| checkpoint.with_producers(&producers));
+    let flushed = flush_to(core, target, producers.snapshot, checkpoint).await;
     if flushed.is_err() {
         core.state.borrow_mut().changed_since_flush = true;
     }
     flushed
+}
+
+/// Producers as of the moment at which the copy was made, with breaks for requests.
+async fn encode_producers(producers: ProducerMap) -> ProducersAt {
+    let mut encoder = Encoder::new(producers);
+    while encoder.step() {
+        reactor::yield_if_due().await;
+    }
+    encoder.finish()
 }
 
 async fn flush_to(
@@ -316,8 +330,9 @@ async fn flush_to(
 }
 
 impl State {
-    /// What a checkpoint says of the log as it stands, once all of it is written and synced.
-    fn checkpoint(&self, producers: &ProducersAt) -> Option<Checkpoint> {
+    /// What a checkpoint says of the log as it stands, once all of it is written and synced; but for
+    /// the producers.
+    fn checkpoint(&self) -> Option<Checkpoint> {
         let active = self.segments.back()?;
         let held = active.indexes.as_ref()?;
         let entries = active.unsaved()?.total();
@@ -334,11 +349,11 @@ impl State {
             last_time_entry: held.times.last(),
             seed,
         };
-        Some(self.checkpoint_with(active.next_offset, end, producers))
+        Some(self.checkpoint_with(active.next_offset, end))
     }
 
     /// The same for the start of a segment, whatever was appended behind it since.
-    fn checkpoint_at_start(&self, base: i64, producers: &ProducersAt) -> Option<Checkpoint> {
+    fn checkpoint_at_start(&self, base: i64) -> Option<Checkpoint> {
         self.segment(base)?;
         let end = SegmentEnd {
             base,
@@ -351,26 +366,25 @@ impl State {
             last_time_entry: None,
             seed: Vec::new(),
         };
-        Some(self.checkpoint_with(base, end, producers))
+        Some(self.checkpoint_with(base, end))
     }
 
     /// All that is listed is synced, size and name, before such a checkpoint is written.
-    fn checkpoint_with(&self, to: i64, end: SegmentEnd, producers: &ProducersAt) -> Checkpoint {
+    fn checkpoint_with(&self, to: i64, end: SegmentEnd) -> Checkpoint {
         let below = self.epochs.entries().iter().filter(|e| e.start_offset < to);
         let count = self.segments.partition_point(|s| s.base < to);
         let newest = self.segments.range(count.saturating_sub(SEGMENTS_MAX)..count);
         let bytes = |s: &Segment| if s.base == end.base { end.position } else { s.size };
         let segments = newest.map(|s| s.listed(bytes(s))).collect();
-        let snapshot = &producers.snapshot;
         Checkpoint {
             topic_id: self.topic_id,
             log_start: self.log_start.min(to),
             recovery_point: to,
             end,
             epochs: below.copied().collect(),
-            producers: (snapshot.len() <= SNAPSHOT_BYTES_MAX).then(|| snapshot.clone()),
+            producers: None,
             segments,
-            earlier: producers.earlier.clone(),
+            earlier: Vec::new(),
         }
     }
 }

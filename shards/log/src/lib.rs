@@ -33,6 +33,7 @@ mod log;
 mod names;
 mod open_files;
 mod prepare;
+mod producer_map;
 mod producer_snapshot;
 pub mod producer_state;
 mod read;

@@ -164,6 +164,16 @@ impl Log {
         self.0.state.borrow().producers.len()
     }
 
+    /// About the memory that they take.
+    pub fn producer_bytes(&self) -> usize {
+        self.0.state.borrow().producers.memory_bytes()
+    }
+
+    /// Whether a coordinator is being asked about a transaction here.
+    pub fn is_verifying(&self) -> bool {
+        self.0.state.borrow().verifying.is_open()
+    }
+
     /// What is known of a producer.
     pub fn producer(&self, producer_id: i64) -> Option<ProducerView> {
         self.0.state.borrow().producers.view(producer_id)

@@ -10,15 +10,24 @@
 //!   ...| coordinator epoch | first offset of the open txn | (-1 = none)
 //! ```
 //!
-//! Only the last batch of a producer is kept. Pure; reading and writing files is the log's.
+//! Only the last batch of a producer is kept. A snapshot is made and read in steps, since it may have a
+//! hundred thousand producers and a shard does nothing else meanwhile. Pure; reading and writing files
+//! is the log's.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use thiserror::Error;
 
+use crate::earlier::{Earlier, ProducersAt};
+use crate::producer_map::{ProducerMap, Slot};
 use crate::producer_state::{BatchMeta, NONE, Producer, ProducerStates};
 
 const SNAPSHOT_VERSION: i16 = 1;
 const SNAPSHOT_HEADER: usize = 10;
 const SNAPSHOT_ENTRY: usize = 46;
+/// Producers written or read in one step: some 100 µs.
+pub(crate) const PRODUCERS_A_STEP: usize = 1_000;
 /// Bytes of the header that the checksum does not cover.
 const UNCHECKED: usize = 6;
 
@@ -38,24 +47,84 @@ pub enum SnapshotDamage {
 impl ProducerStates {
     /// The bytes of a `.snapshot` file; producers by growing id, so equal states give equal files.
     pub fn encode(&self) -> Vec<u8> {
-        let mut producers: Vec<(&i64, &Producer)> = self.producers.iter().collect();
-        producers.sort_unstable_by_key(|(id, _)| **id);
-        let mut bytes = Vec::with_capacity(SNAPSHOT_HEADER + producers.len() * SNAPSHOT_ENTRY);
-        bytes.extend_from_slice(&SNAPSHOT_VERSION.to_be_bytes());
-        bytes.extend_from_slice(&[0; 4]);
-        bytes.extend_from_slice(&(producers.len() as i32).to_be_bytes());
-        for (id, producer) in producers {
-            encode_entry(*id, producer, &mut bytes);
-        }
-        let crc = crc32c::crc32c(bytes.get(UNCHECKED..).unwrap_or_default());
-        if let Some(field) = bytes.get_mut(2..UNCHECKED) {
-            field.copy_from_slice(&crc.to_be_bytes());
-        }
-        bytes
+        let mut encoder = Encoder::new(self.producers.clone());
+        while encoder.step() {}
+        encoder.finish().snapshot
     }
 
     /// Reads a `.snapshot` file.
     pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotDamage> {
+        let mut decoder = Decoder::new(bytes)?;
+        while decoder.step()? {}
+        Ok(decoder.finish())
+    }
+}
+
+/// Makes the bytes of a snapshot, and of what a checkpoint keeps beside it, some producers at a time.
+pub(crate) struct Encoder {
+    producers: ProducerMap,
+    /// Where each page has come to: id, page, slot. Pages are sorted, so the lowest id is the next one.
+    next: BinaryHeap<Reverse<(i64, usize, usize)>>,
+    earlier: Earlier,
+    bytes: Vec<u8>,
+    /// Of what is covered so far.
+    crc: u32,
+}
+
+impl Encoder {
+    /// `producers` may be changed meanwhile: this is a copy that shares what stays the same.
+    pub(crate) fn new(producers: ProducerMap) -> Self {
+        let mut bytes = Vec::with_capacity(SNAPSHOT_HEADER + producers.len() * SNAPSHOT_ENTRY);
+        bytes.extend_from_slice(&SNAPSHOT_VERSION.to_be_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&(producers.len() as i32).to_be_bytes());
+        let crc = crc32c::crc32c(bytes.get(UNCHECKED..).unwrap_or_default());
+        let pages = producers.pages().iter().enumerate();
+        let firsts = pages.filter_map(|(page, slots)| Some(Reverse((slots.first()?.0, page, 0))));
+        let next = firsts.collect();
+        Encoder { producers, next, earlier: Earlier::default(), bytes, crc }
+    }
+
+    /// Returns whether there is more to do.
+    pub(crate) fn step(&mut self) -> bool {
+        let from = self.bytes.len();
+        for _ in 0..PRODUCERS_A_STEP {
+            let Some(Reverse((id, page, at))) = self.next.pop() else { break };
+            let slots = self.producers.pages().get(page).map(|slots| &slots[..]);
+            let Some([(_, producer), rest @ ..]) = slots.and_then(|slots| slots.get(at..)) else {
+                continue;
+            };
+            encode_entry(id, producer, &mut self.bytes);
+            self.earlier.offer(producer, (page, at));
+            if let Some((id, _)) = rest.first() {
+                self.next.push(Reverse((*id, page, at + 1)));
+            }
+        }
+        self.crc = crc32c::crc32c_append(self.crc, self.bytes.get(from..).unwrap_or_default());
+        !self.next.is_empty()
+    }
+
+    pub(crate) fn finish(mut self) -> ProducersAt {
+        assert!(self.next.is_empty(), "a snapshot has all producers");
+        if let Some(field) = self.bytes.get_mut(2..UNCHECKED) {
+            field.copy_from_slice(&self.crc.to_be_bytes());
+        }
+        let at = |(page, at): (usize, usize)| -> Option<&Slot> {
+            self.producers.pages().get(page)?.get(at)
+        };
+        let earlier = self.earlier.encode(at);
+        ProducersAt { snapshot: self.bytes, earlier }
+    }
+}
+
+/// Reads a snapshot some producers at a time.
+pub(crate) struct Decoder<'a> {
+    input: Input<'a>,
+    states: ProducerStates,
+}
+
+impl<'a> Decoder<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, SnapshotDamage> {
         let mut input = Input(bytes);
         let version = i16::from_be_bytes(input.take()?);
         if version != SNAPSHOT_VERSION {
@@ -72,12 +141,23 @@ impl ProducerStates {
         if whole != Some(body) {
             return Err(SnapshotDamage::Length { count, body });
         }
-        let mut states = ProducerStates::default();
-        while !input.0.is_empty() {
-            let (id, producer) = decode_entry(&mut input)?;
-            states.restore(id, producer);
+        Ok(Decoder { input, states: ProducerStates::default() })
+    }
+
+    /// Returns whether there is more to do.
+    pub(crate) fn step(&mut self) -> Result<bool, SnapshotDamage> {
+        for _ in 0..PRODUCERS_A_STEP {
+            if self.input.0.is_empty() {
+                return Ok(false);
+            }
+            let (id, producer) = decode_entry(&mut self.input)?;
+            self.states.restore(id, producer);
         }
-        Ok(states)
+        Ok(true)
+    }
+
+    pub(crate) fn finish(self) -> ProducerStates {
+        self.states
     }
 }
 
@@ -181,6 +261,42 @@ mod tests {
             assert!(ProducerStates::decode(&bytes[..at]).is_err(), "cut at {at}");
         }
         assert_eq!(ProducerStates::decode(&ProducerStates::default().encode()).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn many_producers_are_written_and_read_in_steps_whatever_comes_meanwhile() {
+        let mut states = ProducerStates::default();
+        let count = 20_000;
+        for id in 0..count {
+            states.update(&batch(id * 3, 0, id * 10, id % 5 == 0));
+        }
+        let expected = states.encode();
+        let mut encoder = Encoder::new(states.producers.clone());
+        let (mut steps, mut written) = (0, encoder.bytes.len());
+        loop {
+            let more = encoder.step();
+            let step = (encoder.bytes.len() - written) / SNAPSHOT_ENTRY;
+            assert!(step <= PRODUCERS_A_STEP);
+            (steps, written) = (steps + 1, encoder.bytes.len());
+            if !more {
+                break;
+            }
+            states.update(&batch(steps as i64 * 7, 5, 1_000_000, false));
+        }
+        assert!(steps >= count as usize / PRODUCERS_A_STEP);
+        let bytes = encoder.finish().snapshot;
+        assert!(bytes == expected, "what comes meanwhile is not in it");
+        let mut decoder = Decoder::new(&bytes).unwrap();
+        let mut read = 0;
+        loop {
+            let more = decoder.step().unwrap();
+            assert!(decoder.states.len() - read <= PRODUCERS_A_STEP);
+            read = decoder.states.len();
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(decoder.finish().encode(), expected);
     }
 
     #[test]

@@ -17,18 +17,23 @@
 
 use std::collections::BTreeMap;
 
-use ahash::AHashMap;
+use smallvec::SmallVec;
 use thiserror::Error;
+
+use crate::producer_map::ProducerMap;
 
 /// Kafka's clients keep at most five produce requests in flight, so a retry is among these.
 pub const BATCHES_KEPT: usize = 5;
-/// Most producers remembered of one partition (about 16 MiB); beyond, those silent longest go.
-pub const MAX_PRODUCERS: usize = 65_536;
+/// Most producers remembered of one partition; beyond, those silent longest go. About 16 MiB if each
+/// has written one batch, 40 MiB if each has written many.
+pub const MAX_PRODUCERS: usize = 131_072;
 /// What goes at once then, so that the search for the oldest is paid for by many newcomers.
 const EVICTED_AT_ONCE: usize = MAX_PRODUCERS / 8;
 /// Transactions that clients may have open. Their producers cannot go, so there is always room for what
 /// goes at once.
 const OPEN_MAX: usize = MAX_PRODUCERS - EVICTED_AT_ONCE;
+/// Pages of producers that are looked through for expired ones in one step.
+const EXPIRED_AT_ONCE_PAGES: usize = 64;
 /// Before any epoch or coordinator epoch.
 pub(crate) const NONE: i32 = -1;
 
@@ -135,12 +140,11 @@ pub struct ProducerView {
     pub open_since: Option<i64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Producer {
     pub(crate) epoch: i16,
-    /// The oldest first.
-    batches: [BatchMeta; BATCHES_KEPT],
-    kept: u8,
+    /// The oldest first. Many producers only ever write one.
+    batches: SmallVec<[BatchMeta; 1]>,
     pub(crate) last_timestamp: i64,
     pub(crate) coordinator_epoch: i32,
     pub(crate) open_since: Option<i64>,
@@ -149,7 +153,7 @@ pub(crate) struct Producer {
 /// Every producer of one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProducerStates {
-    pub(crate) producers: AHashMap<i64, Producer>,
+    pub(crate) producers: ProducerMap,
     /// Open transactions: first offset to producer.
     open: BTreeMap<i64, i64>,
     /// Ended transactions whose marker may not be visible yet: first offset to the marker's.
@@ -168,23 +172,22 @@ impl ProducerStates {
     /// About the memory held, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let transactions = self.open.len() + self.ended.len();
-        self.producers.capacity() * (size_of::<(i64, Producer)>() + 1)
-            + transactions * 2 * size_of::<(i64, i64)>()
+        self.producers.memory_bytes() + transactions * 2 * size_of::<(i64, i64)>()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = ProducerView> + '_ {
-        self.producers.iter().map(|(producer_id, producer)| producer.view(*producer_id))
+        self.producers.iter().map(|(producer_id, producer)| producer.view(producer_id))
     }
 
     /// One producer, if it is known.
     pub fn view(&self, producer_id: i64) -> Option<ProducerView> {
-        self.producers.get(&producer_id).map(|producer| producer.view(producer_id))
+        self.producers.get(producer_id).map(|producer| producer.view(producer_id))
     }
 
     /// Whether a client's `batch` may be appended. Offsets of `batch` are not looked at.
     pub fn check(&self, batch: &ProducerBatch) -> Result<Sequenced, ProducerRejection> {
         let producer_id = batch.producer_id;
-        let Some(known) = self.producers.get(&producer_id) else {
+        let Some(known) = self.producers.get(producer_id) else {
             return self.check_open(batch);
         };
         if let Some(meta) = known.repeated(batch) {
@@ -247,7 +250,7 @@ impl ProducerStates {
     /// Whether a coordinator's `marker` may be appended.
     pub fn check_marker(&self, marker: &Marker) -> Result<(), ProducerRejection> {
         let producer_id = marker.producer_id;
-        let Some(known) = self.producers.get(&producer_id) else { return Ok(()) };
+        let Some(known) = self.producers.get(producer_id) else { return Ok(()) };
         let late = marker.epoch < known.epoch
             // The same marker once more is harmless: the transaction is not open any longer.
             || marker.raises_epoch && marker.epoch == known.epoch && known.open_since.is_some();
@@ -300,12 +303,34 @@ impl ProducerStates {
 
     /// Forgets producers that were silent for `expiration_ms` and have no open transaction.
     pub fn expire(&mut self, now_ms: i64, expiration_ms: i64) -> usize {
-        let before = self.producers.len();
-        self.producers.retain(|_, producer| {
+        let (mut expired, mut page) = (0, Some(0));
+        while let Some(from) = page {
+            let some;
+            (some, page) = self.expire_some(from, now_ms, expiration_ms);
+            expired += some;
+        }
+        expired
+    }
+
+    /// The same for some of them: those of a few pages. Begin with page 0 and go on where it says, as
+    /// long as it does.
+    pub(crate) fn expire_some(
+        &mut self,
+        from: usize,
+        now_ms: i64,
+        expiration_ms: i64,
+    ) -> (usize, Option<usize>) {
+        let stays = |_: i64, producer: &Producer| {
             producer.open_since.is_some()
                 || now_ms.saturating_sub(producer.last_timestamp) < expiration_ms
-        });
-        before - self.producers.len()
+        };
+        let to = from + EXPIRED_AT_ONCE_PAGES;
+        let expired = (from..to).map(|page| self.producers.retain_page(page, stays)).sum();
+        let more = to < self.producers.pages().len();
+        if !more {
+            self.producers.give_back();
+        }
+        (expired, more.then_some(to))
     }
 
     /// A producer as a snapshot has it.
@@ -317,10 +342,10 @@ impl ProducerStates {
     }
 
     fn entry(&mut self, producer_id: i64, epoch: i16) -> &mut Producer {
-        if self.producers.len() >= MAX_PRODUCERS && !self.producers.contains_key(&producer_id) {
+        if self.producers.len() >= MAX_PRODUCERS && !self.producers.contains(producer_id) {
             self.evict();
         }
-        self.producers.entry(producer_id).or_insert_with(|| Producer::new(epoch))
+        self.producers.or_insert_with(producer_id, || Producer::new(epoch))
     }
 
     /// Makes room. Producers inside a transaction stay.
@@ -329,12 +354,14 @@ impl ProducerStates {
         let producers = self.producers.iter().filter(|(_, producer)| idle(producer));
         // The id decides between equal times, so that every replica and run forgets the same ones.
         let mut silence: Vec<(i64, i64)> =
-            producers.map(|(id, producer)| (producer.last_timestamp, *id)).collect();
-        let Some(last) = silence.len().min(EVICTED_AT_ONCE).checked_sub(1) else { return };
+            producers.map(|(id, producer)| (producer.last_timestamp, id)).collect();
+        // A snapshot of Kafka's may have had more.
+        let too_many = self.producers.len().saturating_sub(MAX_PRODUCERS) + EVICTED_AT_ONCE;
+        let Some(last) = silence.len().min(too_many).checked_sub(1) else { return };
         let (_, until, _) = silence.select_nth_unstable(last);
         let until = *until;
         self.producers
-            .retain(|id, producer| !idle(producer) || (producer.last_timestamp, *id) > until);
+            .retain(|id, producer| !idle(producer) || (producer.last_timestamp, id) > until);
     }
 }
 
@@ -342,8 +369,7 @@ impl Producer {
     pub(crate) fn new(epoch: i16) -> Self {
         Producer {
             epoch,
-            batches: [BatchMeta::default(); BATCHES_KEPT],
-            kept: 0,
+            batches: SmallVec::new(),
             last_timestamp: i64::from(NONE),
             coordinator_epoch: NONE,
             open_since: None,
@@ -370,19 +396,23 @@ impl Producer {
     }
 
     pub(crate) fn push(&mut self, meta: BatchMeta) {
-        if usize::from(self.kept) == BATCHES_KEPT {
-            self.batches.rotate_left(1);
-        } else {
-            self.kept += 1;
+        if self.batches.len() == BATCHES_KEPT {
+            self.batches.remove(0);
         }
-        if let Some(slot) = self.batches.get_mut(usize::from(self.kept) - 1) {
-            *slot = meta;
+        if self.batches.len() == self.batches.capacity() {
+            self.batches.reserve_exact(BATCHES_KEPT - self.batches.len());
         }
+        self.batches.push(meta);
     }
 
     /// The oldest first.
     pub(crate) fn batches(&self) -> &[BatchMeta] {
-        self.batches.get(..usize::from(self.kept)).unwrap_or_default()
+        &self.batches
+    }
+
+    /// Bytes that it holds elsewhere.
+    pub(crate) fn bytes_beside(&self) -> usize {
+        if self.batches.spilled() { self.batches.capacity() * size_of::<BatchMeta>() } else { 0 }
     }
 
     /// Batches of another epoch answer no repetition.
@@ -394,8 +424,7 @@ impl Producer {
     }
 
     pub(crate) fn forget_batches(&mut self) {
-        self.kept = 0;
-        self.batches = [BatchMeta::default(); BATCHES_KEPT];
+        self.batches.clear();
     }
 
     fn repeated(&self, batch: &ProducerBatch) -> Option<BatchMeta> {
@@ -416,6 +445,7 @@ fn next_sequence(sequence: i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::producer_map::PAGE_FILL;
 
     fn batch(id: i64, epoch: i16, first: i32, last: i32, offset: i64) -> ProducerBatch {
         let count = (i64::from(last) - i64::from(first)).rem_euclid(1 << 31);
@@ -610,6 +640,40 @@ mod tests {
         assert!(matches!(states.check(&begins), Err(ProducerRejection::TooManyOpen { .. })));
         states.end_transaction(&marker(7, 0, 9));
         assert_eq!(states.check(&begins), Ok(Sequenced::Next));
+    }
+
+    #[test]
+    fn many_expire_a_few_pages_at_a_time() {
+        let mut states = ProducerStates::default();
+        let old = 50_000;
+        for id in 0..old {
+            states.update(&batch(id, 0, 0, 0, 0));
+        }
+        states.update(&batch(old, 0, 0, 0, 9_000));
+        let (mut page, mut expired, mut steps) = (Some(0), 0, 0);
+        while let Some(from) = page {
+            let (some, next) = states.expire_some(from, 10_000, 5_000);
+            // The pages of a step, twice as full as they are on average.
+            assert!(some <= 2 * PAGE_FILL * EXPIRED_AT_ONCE_PAGES, "{some}");
+            (expired, page, steps) = (expired + some, next, steps + 1);
+        }
+        assert_eq!((expired, states.len()), (old as usize, 1));
+        assert!(steps > 5, "{steps}");
+    }
+
+    #[test]
+    fn a_producer_of_one_batch_is_small() {
+        let mut states = ProducerStates::default();
+        for id in 0..10_000 {
+            states.update(&batch(id, 0, 0, 0, 0));
+        }
+        let one = states.memory_bytes() / 10_000;
+        assert!(one < 140, "{one}");
+        for id in 0..10_000 {
+            states.update(&batch(id, 0, 1, 1, 1));
+        }
+        let more = states.memory_bytes() / 10_000;
+        assert!(more < 310 && more > one, "{more}");
     }
 
     #[test]

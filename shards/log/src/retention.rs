@@ -77,17 +77,33 @@ pub(crate) async fn enforce(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOut
     outcome
 }
 
+/// With breaks for requests: there may be many.
+async fn expire_producers(core: &Rc<Core>, now_ms: i64) -> usize {
+    let (mut expired, mut page) = (0, Some(0));
+    while let Some(from) = page {
+        let some;
+        (some, page) = {
+            let mut state = core.state.borrow_mut();
+            let expiration_ms = state.config.producer_id_expiration_ms;
+            state.producers.expire_some(from, now_ms, expiration_ms)
+        };
+        expired += some;
+        reactor::yield_if_due().await;
+    }
+    expired
+}
+
 async fn enforce_held(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, LogError> {
     // A full disk may have taken the log offline: retention is what makes room again.
     if let LogState::Closed = core.state.borrow().phase {
         return Err(LogError::Closed(core.name.clone()));
     }
-    let producers_expired = {
+    {
         let mut state = core.state.borrow_mut();
         let expiration_ms = state.config.producer_id_expiration_ms;
         state.verifying.expire(now_ms, expiration_ms);
-        state.producers.expire(now_ms, expiration_ms)
-    };
+    }
+    let producers_expired = expire_producers(core, now_ms).await;
     aside::remove_expired(core, now_ms).await;
     let (by_time, hold) = expired_by_time(core, now_ms).await?;
     let (by_size, below) = {

@@ -18,9 +18,9 @@ use wire::records::BatchHeader;
 
 use crate::checkpoint::Checkpoint;
 use crate::config::LogConfig;
-use crate::earlier::ProducersAt;
 use crate::index::{self, OffsetIndex};
 use crate::listed::Listed;
+use crate::producer_map::ProducerMap;
 use crate::tail::Tail;
 use crate::time_index::{self, TimeIndex};
 use crate::txn_index::Aborted;
@@ -123,7 +123,7 @@ pub(crate) struct Segment {
     /// Aborted transactions whose marker is in this segment.
     pub(crate) aborted: Aborted,
     /// Producer state as of this segment's base offset, until it is written to a file.
-    pub(crate) snapshot: Option<ProducersAt>,
+    pub(crate) snapshot: Option<ProducerMap>,
 }
 
 impl Segment {

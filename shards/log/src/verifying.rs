@@ -64,6 +64,11 @@ impl Verifying {
         }
     }
 
+    /// Whether any question waits for its answer.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     fn holds(&self, producer_id: i64, number: u64) -> bool {
         self.asked.get(&producer_id).is_some_and(|asked| asked.number == number)
     }

@@ -16,7 +16,7 @@ use super::batches::{Batches, Fault};
 use super::group::{self, Most, Piece};
 use super::key_map::KeyMap;
 use super::output::Output;
-use super::rewrite::{self, Counts, Fate, LastBatch, Left, Rules};
+use super::rewrite::{self, Counts, Fate, LastBatches, Left, Rules};
 use super::select::Cleanable;
 use super::sip::SipKey;
 use super::swap;
@@ -133,7 +133,7 @@ impl Pass<'_> {
         }
         let (producers, delete_retention_ms) = {
             let state = core.state.borrow();
-            (state.producers.last_batches(), state.config.delete_retention_ms)
+            (LastBatches(state.producers.producers.clone()), state.config.delete_retention_ms)
         };
         let rules = Rules {
             map,
@@ -489,15 +489,4 @@ impl Walk {
 
 fn corrupt(core: &Core, base: i64, position: u64, problem: String) -> LogError {
     LogError::Corrupt { file: format!("{}/{base:020}.log", core.name), position, problem }
-}
-
-impl crate::producer_state::ProducerStates {
-    /// The last batch of every producer: they stay in the log even if they become empty.
-    fn last_batches(&self) -> ahash::AHashMap<i64, LastBatch> {
-        let last = |producer: &crate::producer_state::Producer| LastBatch {
-            epoch: producer.epoch,
-            last_offset: producer.last().map(|meta| meta.last_offset),
-        };
-        self.producers.iter().map(|(id, producer)| (*id, last(producer))).collect()
-    }
 }

@@ -21,10 +21,10 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
-use ahash::AHashMap;
 use wire::records::{BatchBuilder, BatchError, BatchHeader, BatchView, RecordIter, TimestampType};
 
 use super::key_map::KeyMap;
+use crate::producer_map::ProducerMap;
 
 /// The last batch of a producer that is still known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +34,22 @@ pub(crate) struct LastBatch {
     pub(crate) last_offset: Option<i64>,
 }
 
+/// The last batch of every producer: they stay in the log even if they become empty.
+#[derive(Default)]
+pub(crate) struct LastBatches(pub(crate) ProducerMap);
+
+impl LastBatches {
+    fn of(&self, producer_id: i64) -> Option<LastBatch> {
+        let producer = self.0.get(producer_id)?;
+        let last_offset = producer.last().map(|meta| meta.last_offset);
+        Some(LastBatch { epoch: producer.epoch, last_offset })
+    }
+}
+
 /// What decides over all batches of a pass.
 pub(crate) struct Rules {
     pub(crate) map: KeyMap,
-    pub(crate) producers: AHashMap<i64, LastBatch>,
+    pub(crate) producers: LastBatches,
     /// Where the part of the log that may be cleaned ends.
     pub(crate) clean_end: i64,
     pub(crate) now_ms: i64,
@@ -169,7 +181,7 @@ impl Rules {
         if header.next_offset() == self.clean_end {
             return true;
         }
-        let known = self.producers.get(&header.producer_id).filter(|_| header.has_producer());
+        let known = self.producers.of(header.producer_id).filter(|_| header.has_producer());
         known.is_some_and(|known| match known.last_offset {
             Some(last) => last == header.last_offset(),
             None => header.attributes.is_control() && known.epoch == header.producer_epoch,

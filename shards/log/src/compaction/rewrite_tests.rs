@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::compaction::sip::SipKey;
+use crate::producer_state::{BatchMeta, Producer};
 use wire::records::Codec;
 use wire::records::control::EndTransaction;
 
@@ -23,7 +24,7 @@ fn rules(map: &str, end: i64) -> Rules {
     keys.reach(end);
     Rules {
         map: keys,
-        producers: AHashMap::new(),
+        producers: LastBatches::default(),
         clean_end: 10_000,
         now_ms: NOW_MS,
         delete_retention_ms: KEEP_MS,
@@ -147,6 +148,15 @@ fn a_tombstone_stays_until_its_horizon() {
     assert_eq!(rules("", 50).rewrite(&view(&bytes), Fate::ByKey).unwrap().0, Left::Whole);
 }
 
+/// Producer 7 is known by this batch, or by a marker alone.
+fn know(rules: &mut Rules, last: LastBatch) {
+    let mut producer = Producer::new(last.epoch);
+    if let Some(last_offset) = last.last_offset {
+        producer.push(BatchMeta { last_offset, ..BatchMeta::default() });
+    }
+    rules.producers.0.insert(7, producer);
+}
+
 fn view(bytes: &[u8]) -> BatchView<'_> {
     BatchView::parse(bytes).unwrap()
 }
@@ -157,7 +167,7 @@ fn the_last_batch_of_a_live_producer_stays_empty() {
     let bytes = batch_from("a=1 b=2", producer(BatchBuilder::new()).codec(Codec::Zstd, None));
     let known = |epoch, last_offset| {
         let mut rules = rules("a:150 b:151", 200);
-        rules.producers.insert(7, LastBatch { epoch, last_offset });
+        know(&mut rules, LastBatch { epoch, last_offset });
         rules
     };
     let left = |rules: &Rules| rules.rewrite(&view(&bytes), Fate::ByKey).unwrap().0;
@@ -194,7 +204,7 @@ fn aborted_records_go_whatever_their_keys() {
     let bytes = batch_from("a=1 b=2", builder);
     let mut rules = rules("", 50);
     assert_eq!(rules.rewrite(&view(&bytes), Fate::Aborted).unwrap().0, Left::Nothing);
-    rules.producers.insert(7, LastBatch { epoch: 3, last_offset: Some(BASE + 1) });
+    know(&mut rules, LastBatch { epoch: 3, last_offset: Some(BASE + 1) });
     let Left::Part(empty) = rules.rewrite(&view(&bytes), Fate::Aborted).unwrap().0 else {
         panic!("it must stay")
     };
@@ -221,7 +231,7 @@ fn a_marker_goes_after_its_transaction_and_its_horizon() {
     assert_eq!(rules.rewrite(&view(&timed), Fate::Marker).unwrap().0, Left::Whole);
     assert_eq!(rules.rewrite(&view(&timed), Fate::MarkerOfNothing).unwrap().0, Left::Nothing);
     // It is all that says which epoch the producer has.
-    rules.producers.insert(7, LastBatch { epoch: 3, last_offset: None });
+    know(&mut rules, LastBatch { epoch: 3, last_offset: None });
     let Left::Part(empty) = rules.rewrite(&view(&timed), Fate::MarkerOfNothing).unwrap().0 else {
         panic!("it must stay")
     };

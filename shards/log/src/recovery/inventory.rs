@@ -23,6 +23,7 @@ use crate::epochs::LeaderEpochs;
 use crate::error::LogError;
 use crate::files::{self, remove_if_there};
 use crate::names::{self, FileKind, Found as Name, file_path};
+use crate::producer_snapshot::{Decoder, SnapshotDamage};
 use crate::producer_state::ProducerStates;
 
 /// Snapshots that are kept besides those at the starts of segments.
@@ -45,6 +46,15 @@ pub(super) struct SmallFiles {
     pub(super) metadata: bool,
     pub(super) cleaner_point: bool,
     pub(super) given_up: bool,
+}
+
+/// With breaks for requests to other partitions: there may be many.
+pub(super) async fn read_producers(bytes: &[u8]) -> Result<ProducerStates, SnapshotDamage> {
+    let mut decoder = Decoder::new(bytes)?;
+    while decoder.step()? {
+        reactor::yield_if_due().await;
+    }
+    Ok(decoder.finish())
 }
 
 impl SmallFiles {
@@ -323,7 +333,7 @@ impl Opening {
             let path = file_path(&self.dir, FileKind::Snapshot, at);
             let bytes = fs::read(&path).await;
             let bytes = bytes.map_err(|error| self.fail("reading a producer snapshot", error))?;
-            match ProducerStates::decode(&bytes) {
+            match read_producers(&bytes).await {
                 Ok(producers) => {
                     self.producers = producers;
                     self.producers.restore_earlier(&self.earlier);
