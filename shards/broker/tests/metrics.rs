@@ -17,6 +17,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use reactor::{ShardSpec, TcpStream};
 use support::{Client, Shards, batch, start_shards};
+use wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use wire::messages::{
+    EndTxnRequest, EndTxnResponse, FindCoordinatorRequest, FindCoordinatorResponse,
+    InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse,
+};
+use wire::records::BatchBuilder;
+use wire::{ApiKey, Records};
 
 static NEXT_PORT: AtomicU16 = AtomicU16::new(21_560);
 const SHARDS: u16 = 2;
@@ -181,6 +188,161 @@ fn groups_their_offsets_and_their_loading_are_counted() {
         assert_eq!(value(&series, "corelane_group_coordinators", &active), 50.0);
         assert_eq!(value(&series, "corelane_group_loads_total", &[]), 50.0);
         assert_eq!(value(&series, "corelane_group_loaded_records_total", &[]), 0.0);
+    });
+}
+
+crate::response!(Found, FindCoordinatorResponse, borrows);
+crate::response!(Initialised, InitProducerIdResponse);
+crate::response!(Ended, EndTxnResponse);
+crate::response!(Produced, ProduceResponse, borrows);
+
+/// Not there yet, still being loaded, or a transaction is just ending.
+const TRY_AGAIN: [i16; 5] = [14, 15, 16, 19, 51];
+const NOT_LEADER: i16 = 6;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A transactional producer, and a connection to each shard.
+struct Producer {
+    clients: Vec<Client>,
+    name: &'static str,
+    coordinator: usize,
+    id: i64,
+    epoch: i16,
+}
+
+impl Producer {
+    async fn begin(broker: &Shards, name: &'static str, timeout_ms: i32) -> Self {
+        let mut clients = Vec::new();
+        for address in &broker.addresses {
+            clients.push(Client::connect(*address).await.expect("connect"));
+        }
+        loop {
+            let request = FindCoordinatorRequest {
+                key_type: 1,
+                coordinator_keys: vec![name.into()].into(),
+                ..Default::default()
+            };
+            let found = clients[0].call::<_, Found>(ApiKey::FindCoordinator, 4, &request).await;
+            let node = found.expect("find").coordinators.first().expect("one").node_id;
+            if let Ok(coordinator) = usize::try_from(node % 1000) {
+                let request = InitProducerIdRequest {
+                    transactional_id: Some(name.into()),
+                    transaction_timeout_ms: timeout_ms,
+                    ..Default::default()
+                };
+                let client = &mut clients[coordinator];
+                let call = client.call::<_, Initialised>(ApiKey::InitProducerId, 4, &request);
+                let answer = call.await.expect("init");
+                if answer.error_code == 0 {
+                    let (id, epoch) = (answer.producer_id, answer.producer_epoch);
+                    return Producer { clients, name, coordinator, id, epoch };
+                }
+                assert!(TRY_AGAIN.contains(&answer.error_code), "{answer:?}");
+            }
+            reactor::sleep(PAUSE).await;
+        }
+    }
+
+    /// One record of its transaction, the first in that partition.
+    async fn write(&mut self, partition: i32) {
+        let mut builder = BatchBuilder::new().producer(self.id, self.epoch, 0).transactional(true);
+        builder.append(reactor::wall_clock_ms(), None, Some(b"v"));
+        let bytes = builder.build().expect("a batch");
+        for shard in (0..self.clients.len()).cycle() {
+            let records = Some(Records::Borrowed(&bytes));
+            let data = PartitionProduceData { index: partition, records };
+            let topic = TopicProduceData {
+                name: "counted".into(),
+                partition_data: vec![data].into(),
+                ..Default::default()
+            };
+            let request = ProduceRequest {
+                transactional_id: Some(self.name.into()),
+                acks: -1,
+                timeout_ms: 30_000,
+                topic_data: vec![topic].into(),
+            };
+            let client = &mut self.clients[shard];
+            let answer = client.call::<_, Produced>(ApiKey::Produce, 12, &request).await;
+            let answer = answer.expect("produce");
+            let topic = answer.responses.first().expect("a topic");
+            match topic.partition_responses.first().expect("a partition").error_code {
+                0 => return,
+                NOT_LEADER => {}
+                code if TRY_AGAIN.contains(&code) => reactor::sleep(PAUSE).await,
+                code => panic!("produce answers {code}"),
+            }
+        }
+    }
+
+    async fn end(&mut self, committed: bool) {
+        let request = EndTxnRequest {
+            transactional_id: self.name.into(),
+            producer_id: self.id,
+            producer_epoch: self.epoch,
+            committed,
+        };
+        let client = &mut self.clients[self.coordinator];
+        let answer = client.call::<_, Ended>(ApiKey::EndTxn, 5, &request).await.expect("end");
+        assert_eq!(answer.error_code, 0);
+        (self.id, self.epoch) = (answer.producer_id, answer.producer_epoch);
+    }
+}
+
+/// Scrapes until the figure is there: markers and timeouts take a moment.
+async fn scrape_until(admin: SocketAddr, name: &str, labels: &[(&str, &str)], due: f64) -> Series {
+    loop {
+        let series = read_strictly(&get(admin, "/metrics").await.1);
+        if value(&series, name, labels) == due {
+            return series;
+        }
+        reactor::sleep(PAUSE).await;
+    }
+}
+
+#[test]
+fn transactions_their_ends_and_their_producers_are_counted() {
+    with_broker(|broker, admin| async move {
+        let mut client = Client::connect(broker.addresses[0]).await.expect("connect");
+        assert_eq!(client.create_topic("counted", 2, &[]).await.expect("create"), 0);
+        let mut producer = Producer::begin(&broker, "tx", 60_000).await;
+        for (commits, state) in [(true, "CompleteCommit"), (false, "CompleteAbort")] {
+            producer.write(0).await;
+            producer.write(1).await;
+            producer.end(commits).await;
+            let state = [("state", state)];
+            scrape_until(admin, "corelane_transactional_ids", &state, 1.0).await;
+        }
+        let mut late = Producer::begin(&broker, "late", 50).await;
+        late.write(0).await;
+        scrape_until(admin, "corelane_transactions_timed_out_total", &[], 1.0).await;
+        let aborted = [("state", "CompleteAbort")];
+        scrape_until(admin, "corelane_transactional_ids", &aborted, 2.0).await;
+        let mut open = Producer::begin(&broker, "open", 60_000).await;
+        open.write(1).await;
+
+        let series = read_strictly(&get(admin, "/metrics").await.1);
+        let total = |name: &str| value(&series, name, &[]);
+        assert_eq!(total("corelane_transactions_committed_total"), 1.0);
+        assert_eq!(total("corelane_transactions_aborted_total"), 2.0);
+        assert_eq!(total("corelane_transaction_markers_written_total"), 5.0);
+        assert_eq!(total("corelane_transaction_markers_retried_total"), 0.0);
+        assert_eq!(total("corelane_transaction_verifying_partitions"), 0.0);
+        // One wrote to two partitions.
+        assert_eq!(total("corelane_producer_ids"), 4.0);
+        assert!(total("corelane_producer_state_bytes") > 0.0);
+        for (state, ids) in [("Ongoing", 1.0), ("CompleteAbort", 2.0), ("PrepareCommit", 0.0)] {
+            let found = value(&series, "corelane_transactional_ids", &[("state", state)]);
+            assert_eq!(found, ids, "{state}");
+        }
+        let active = [("state", "active")];
+        assert_eq!(value(&series, "corelane_transaction_coordinators", &active), 50.0);
+        assert_eq!(total("corelane_transaction_loads_total"), 50.0);
+        let oldest =
+            |shard| value(&series, "corelane_transaction_oldest_open_seconds", &[("shard", shard)]);
+        let ages = [oldest("0"), oldest("1")];
+        assert!(ages.iter().all(|age| (0.0..60.0).contains(age)), "{ages:?}");
+        assert_eq!(ages.iter().filter(|age| **age > 0.0).count(), 1, "{ages:?}");
     });
 }
 

@@ -66,7 +66,7 @@ impl Verifying {
 
     /// Whether any question waits for its answer.
     pub(crate) fn is_open(&self) -> bool {
-        !self.open.is_empty()
+        self.asked.values().any(|asked| asked.open > 0)
     }
 
     fn holds(&self, producer_id: i64, number: u64) -> bool {

@@ -33,6 +33,7 @@ const CONTRIBUTORS: &[fn(&Shard, &mut Samples)] = &[
     crate::listener::samples,
     crate::cleaner::samples,
     crate::groups::samples,
+    crate::transactions::samples,
     traffic::samples,
     logs::samples,
     logs::memory,

@@ -12,6 +12,7 @@ use wire::ErrorCode;
 use wire::records::control::EndTransaction;
 
 use super::between::{Asked, ShardAsk, ask_node};
+use super::metrics::Cause;
 use super::{config, with_context};
 use crate::coordinators::{Decided, Machine, Seat, Seats};
 use crate::markers::RAISES_EPOCH;
@@ -76,7 +77,10 @@ impl Machine for TxnCoordinator {
     }
 
     fn on_time(&mut self, shard: &Shard, now_ms: i64) -> Decided<Self> {
-        with_context(shard, now_ms, |context| TxnCoordinator::on_time(self, context)).into()
+        let decision =
+            with_context(shard, now_ms, |context| TxnCoordinator::on_time(self, context));
+        shard.transactions.counted.note(&decision, Cause::Time);
+        decision.into()
     }
 
     fn to_bytes(record: &Self::Record) -> Result<(Vec<u8>, Option<Vec<u8>>), CoordError> {
@@ -133,12 +137,15 @@ async fn send_to(
         }
         None => vec![ErrorCode::LeaderNotAvailable; partitions.len()],
     };
+    let written = codes.iter().filter(|code| **code == ErrorCode::None).count();
+    shard.transactions.counted.note_markers(written);
     let results = partitions.iter().zip(codes).map(|((topic, n), code)| (&**topic, *n, code));
     seat.decide(shard, |machine, now_ms| {
-        with_context(shard, now_ms, |context| {
+        let decision = with_context(shard, now_ms, |context| {
             machine.markers_written(&marker.transactional_id, marker.round, results, context)
-        })
-        .into()
+        });
+        shard.transactions.counted.note(&decision, Cause::Request);
+        decision.into()
     });
 }
 

@@ -14,6 +14,7 @@
 
 mod between;
 mod machine;
+mod metrics;
 mod verify;
 
 use std::cell::Ref;
@@ -27,7 +28,10 @@ use wire::ErrorCode;
 
 pub use between::{Asked, ShardAsk};
 pub(crate) use between::{Asks, serve};
+pub(crate) use metrics::samples;
 pub(crate) use verify::{Question, verify};
+
+use metrics::{Cause, Counted};
 
 use crate::coordinators::{self, Answer, HandedIn, Seat, Seats};
 use crate::shard::Shard;
@@ -41,6 +45,7 @@ pub(crate) struct Transactions {
     seats: Seats<TxnCoordinator>,
     /// Questions to other shards that wait for an answer.
     pub asks: Asks,
+    counted: Counted,
 }
 
 /// Gives each open partition of `__transaction_state` its coordinator, for as long as the shard runs.
@@ -143,6 +148,9 @@ fn hand_in(
 ) -> HandedIn<TxnReply> {
     seat.hand_in(shard, |machine, token, now_ms| {
         let origin = Origin { token, version };
-        with_context(shard, now_ms, |context| machine.handle(request, origin, context)).into()
+        let decision =
+            with_context(shard, now_ms, |context| machine.handle(request, origin, context));
+        shard.transactions.counted.note(&decision, Cause::Request);
+        decision.into()
     })
 }

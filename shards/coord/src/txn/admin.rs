@@ -18,7 +18,7 @@ impl TxnCoordinator {
             "" => ErrorCode::InvalidRequest,
             _ => ErrorCode::TransactionalIdNotFound,
         };
-        let Some(Entry { txn, sending }) = self.entries.get(id) else {
+        let Some(Entry { txn, sending }) = self.entries.get(id).map(|entry| &**entry) else {
             let error_code = missing.code();
             let state = TransactionState { transactional_id, error_code, ..Default::default() };
             return TxnReply::Describe(state);

@@ -41,6 +41,11 @@ impl Sending {
         Sending { round, out, unsent: partitions, backoff_ms: BACKOFF_MIN_MS }
     }
 
+    /// Whether this coordinator has taken it up.
+    pub fn is_begun(&self) -> bool {
+        self.round != Round::default()
+    }
+
     /// The partitions whose marker is not known to be written.
     pub fn left(&self) -> Partitions {
         let mut left = self.out.clone();
@@ -109,7 +114,9 @@ impl TxnCoordinator {
             .filter(|(topic, partition, _)| sending.out.contains(topic, *partition))
             .collect();
         let failed = answered.iter().filter(|(topic, n, code)| !is_settled(topic, *n, *code, ctx));
-        sending.unsent.add_all(&Partitions::from_iter(failed.map(|(topic, n, _)| (*topic, *n))));
+        let failed = Partitions::from_iter(failed.map(|(topic, n, _)| (*topic, *n)));
+        out.markers_failed = failed.iter().count();
+        sending.unsent.add_all(&failed);
         let answered = Partitions::from_iter(answered.iter().map(|(topic, n, _)| (*topic, *n)));
         sending.out.retain(|topic, partition| !answered.contains(topic, partition));
         if !sending.unsent.is_empty() {

@@ -7,6 +7,7 @@
 
 mod add;
 mod admin;
+mod census;
 mod context;
 mod end;
 mod expire;
@@ -17,6 +18,8 @@ mod record;
 mod refuse;
 mod request;
 mod state;
+
+use std::ops::Bound;
 
 use ahash::AHashMap;
 use wire::messages::TransactionLogKey;
@@ -31,6 +34,7 @@ use crate::Name;
 use crate::error::CoordError;
 use crate::sweep::Sweep;
 use crate::timers::Timers;
+use census::{Begun, Census};
 use markers::Sending;
 use state::Txn;
 
@@ -55,7 +59,11 @@ struct Entry {
 pub struct TxnCoordinator {
     config: TxnConfig,
     coordinator_epoch: i32,
-    entries: AHashMap<Name, Entry>,
+    /// Boxed, so that the map can grow without moving what it holds.
+    entries: AHashMap<Name, Box<Entry>>,
+    census: Census,
+    /// How far the open transactions of the log have been taken up, if not all are.
+    taking_up: Option<Begun>,
     timers: Timers<Due>,
     sweep: Sweep,
     /// The last ending begun by this coordinator.
@@ -69,6 +77,8 @@ const TIMERS_PER_CALL_MAX: usize = 256;
 const BYTES_PER_CALL_MAX: usize = 1 << 20;
 /// What a record takes beside its id and partitions, about.
 const RECORD_BYTES: usize = 128;
+/// Transactions that were open when the log was read, taken up in one call.
+const TAKEN_UP_PER_CALL_MAX: usize = 1_000;
 
 impl TxnCoordinator {
     /// A coordinator that has not read its log yet: [`replay`](Self::replay) it, then say
@@ -78,6 +88,8 @@ impl TxnCoordinator {
             config,
             coordinator_epoch,
             entries: AHashMap::new(),
+            census: Census::default(),
+            taking_up: None,
             timers: Timers::default(),
             sweep: Sweep::default(),
             last_round: Round { coordinator_epoch, ..Round::default() },
@@ -100,16 +112,30 @@ impl TxnCoordinator {
     pub fn loaded(&mut self, now_ms: i64) {
         self.last_round.loaded_ms = now_ms;
         self.sweep.start(now_ms.saturating_add(self.config.expiry_check_interval_ms));
-        for (id, entry) in &mut self.entries {
+        self.taking_up = Some(Begun::before_all());
+        self.take_up(now_ms);
+    }
+
+    /// Goes on with the transactions that were open when the log was read: some at a time, so that many
+    /// do not hold up the shard. One that a request has moved on meanwhile is as it has to be.
+    fn take_up(&mut self, now_ms: i64) {
+        let Some(done) = self.taking_up.take() else { return };
+        let rest = self.census.open.range((Bound::Excluded(done), Bound::Unbounded));
+        let some: Vec<Begun> = rest.take(TAKEN_UP_PER_CALL_MAX).cloned().collect();
+        for Begun { id, .. } in &some {
+            let Some(entry) = self.entries.get_mut(id) else { continue };
             if let Some(due_ms) = entry.txn.deadline_ms() {
                 self.timers.set(Due::Timeout(id.clone()), due_ms);
             }
-            if entry.txn.state.is_prepared() {
+            if entry.txn.state.is_prepared() && !entry.sending.is_begun() {
                 self.last_round.number += 1;
                 let partitions = entry.txn.partitions.clone();
                 entry.sending = Sending::unsent(self.last_round, partitions);
                 self.timers.set(Due::Markers(id.clone()), now_ms);
             }
+        }
+        if some.len() == TAKEN_UP_PER_CALL_MAX {
+            self.taking_up = some.last().cloned();
         }
     }
 
@@ -141,6 +167,9 @@ impl TxnCoordinator {
 
     /// When [`on_time`](Self::on_time) has something to do, at the earliest.
     pub fn next_deadline(&mut self) -> Option<i64> {
+        if self.taking_up.is_some() {
+            return Some(self.last_round.loaded_ms);
+        }
         match (self.timers.next_due(), self.sweep.due_ms()) {
             (Some(timer), Some(sweep)) => Some(timer.min(sweep)),
             (timer, sweep) => timer.or(sweep),
@@ -150,6 +179,7 @@ impl TxnCoordinator {
     /// Does some of what has fallen due; [`next_deadline`](Self::next_deadline) tells whether more has.
     pub fn on_time(&mut self, ctx: &TxnContext<'_>) -> TxnDecision {
         let mut out = TxnDecision::default();
+        self.take_up(ctx.now_ms);
         for _ in 0..TIMERS_PER_CALL_MAX {
             if out.bytes >= BYTES_PER_CALL_MAX {
                 return out;
@@ -174,6 +204,16 @@ impl TxnCoordinator {
         self.entries.len()
     }
 
+    /// How many transactional ids are in each state, by Kafka's name for it.
+    pub fn states(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.census.states()
+    }
+
+    /// When the transaction began that has been open longest, milliseconds since 1970.
+    pub fn oldest_open_ms(&self) -> Option<i64> {
+        self.census.open.first().map(|begun| begun.started_ms)
+    }
+
     /// Takes a step: makes its record, and applies it.
     fn take(&mut self, id: &Name, next: Txn, ctx: &TxnContext<'_>, out: &mut TxnDecision) {
         let version = ctx.transaction_version.record_version();
@@ -189,15 +229,20 @@ impl TxnCoordinator {
     }
 
     fn apply(&mut self, id: &str, txn: Option<Txn>) {
+        let name = self.name(id);
+        if let Some(entry) = self.entries.get(&name) {
+            self.census.leave(&name, &entry.txn);
+        }
         let Some(txn) = txn else {
-            self.entries.remove(id);
+            self.entries.remove(&name);
             return;
         };
-        match self.entries.get_mut(id) {
+        self.census.enter(&name, &txn);
+        match self.entries.get_mut(&name) {
             Some(entry) => entry.txn = txn,
             None => {
                 let sending = Sending::default();
-                self.entries.insert(Name::from(id), Entry { txn, sending });
+                self.entries.insert(name, Box::new(Entry { txn, sending }));
             }
         }
     }

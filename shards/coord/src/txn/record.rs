@@ -8,6 +8,7 @@
 use wire::messages as m;
 use wire::{IntoOwned, Message, Reader};
 
+use super::state::State;
 use crate::error::CoordError;
 use crate::record::{finished, read_value, write};
 
@@ -34,6 +35,16 @@ impl<'a> TxnRecord<'a> {
         let version = value.map(|bytes| Reader::new(bytes).i16()).transpose()?.unwrap_or(0);
         let value = value.map(read_value::<m::TransactionLogValue<'_>>).transpose()?;
         Ok(Some(TxnRecord { key, value, version }))
+    }
+
+    /// Whether the record decides a transaction, and how: `true` for a commit.
+    pub fn decides(&self) -> Option<bool> {
+        let status = self.value.as_ref()?.transaction_status;
+        match status {
+            status if status == State::PrepareCommit as i8 => Some(true),
+            status if status == State::PrepareAbort as i8 => Some(false),
+            _ => None,
+        }
     }
 
     /// The key and, unless the id is gone, the value.

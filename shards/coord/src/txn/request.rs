@@ -78,6 +78,8 @@ pub struct TxnDecision {
     pub lacks_producer_id: bool,
     /// What the records and markers take, about.
     pub(super) bytes: usize,
+    /// Partitions whose marker could not be written and is sent again, later.
+    pub markers_failed: usize,
 }
 
 impl TxnDecision {
