@@ -150,7 +150,10 @@ pub(super) const TRANSACTIONS: Section = Section {
             .honoured()
             .default("2")
             .at_least(1)
-            .doc("Least in-sync replicas of the transaction state topic."),
+            .doc(
+                "Least in-sync replicas of the transaction state topic, at most as many as it has \
+                 replicas.",
+            ),
         read_only("transaction.state.log.segment.bytes", Kind::Int)
             .honoured()
             .default("104857600")
@@ -174,7 +177,10 @@ pub(super) const TRANSACTIONS: Section = Section {
         read_only("transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind::Int)
             .default("10000")
             .at_least(1)
-            .doc("Time between two looks for transactions that timed out."),
+            .doc(
+                "Time between two looks for transactions that timed out, in Kafka. Here each is \
+                 aborted when its own time is up.",
+            ),
         read_only("transaction.remove.expired.transaction.cleanup.interval.ms", Kind::Int)
             .honoured()
             .default("3600000")
@@ -184,18 +190,22 @@ pub(super) const TRANSACTIONS: Section = Section {
             .honoured()
             .default("true")
             .doc("Check with the coordinator before a transaction writes to a partition."),
-        read_only("transaction.two.phase.commit.enable", Kind::Bool)
-            .default("false")
-            .doc("Allow transactions that an outside coordinator prepares."),
+        read_only("transaction.two.phase.commit.enable", Kind::Bool).default("false").doc(
+            "Allow transactions that an outside coordinator prepares. Always off: the requests \
+                 for it are not stable in Kafka either.",
+        ),
         read_only("add.partitions.to.txn.retry.backoff.ms", Kind::Int)
             .honoured()
             .default("20")
             .at_least(1)
-            .doc("First wait before a partition is added to a transaction again."),
+            .doc(
+                "How long a leader waits before it asks again to add a partition to the \
+                 transaction of a producer whose last one is just ending.",
+            ),
         read_only("add.partitions.to.txn.retry.backoff.max.ms", Kind::Int)
             .honoured()
             .default("100")
             .at_least(0)
-            .doc("Longest wait before a partition is added to a transaction again."),
+            .doc("How long a leader goes on asking; then the client is told to try again."),
     ],
 };

@@ -37,7 +37,10 @@ pub(super) const FETCH: Section = Section {
         read_only("producer.id.expiration.check.interval.ms", Kind::Int)
             .default("600000")
             .at_least(1)
-            .doc("Time between two looks for forgotten producers.")
+            .doc(
+                "Time between two looks for forgotten producers, in Kafka. Here they go with \
+                 retention, every log.retention.check.interval.ms.",
+            )
             .hidden(),
     ],
 };
