@@ -15,13 +15,16 @@ use wire::messages::metadata_request::MetadataRequestTopic;
 use wire::messages::metadata_response::MetadataResponseTopic;
 use wire::messages::{
     CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
-    MetadataRequest, MetadataResponse,
+    FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataResponse,
 };
 
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 
 const METADATA_VERSION: i16 = 12;
+const FIND_VERSION: i16 = 6;
+/// Keys that one FindCoordinator names.
+const KEYS_A_REQUEST: usize = 1_000;
 pub const CREATE_VERSION: i16 = 7;
 pub const DELETE_VERSION: i16 = 6;
 pub const ADMIN_TIMEOUT_MS: i32 = 30_000;
@@ -158,6 +161,33 @@ fn leaders(
     }
     leaders.sort_by_key(|(index, _)| *index);
     Some(leaders.into_iter().map(|(_, leader)| leader).collect())
+}
+
+/// The coordinators of groups or transactional ids, in the order asked for; asks once.
+pub fn coordinators(at: SocketAddr, key_type: i8, keys: &[String]) -> Result<Vec<SocketAddr>> {
+    let mut connection = Connection::open(at)?;
+    let mut found = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(KEYS_A_REQUEST) {
+        let request = FindCoordinatorRequest {
+            key_type,
+            coordinator_keys: keys.iter().map(|key| key.as_str().into()).collect(),
+            ..FindCoordinatorRequest::default()
+        };
+        let reply = connection.call(&request, FIND_VERSION)?;
+        let answer: FindCoordinatorResponse<'_> = reply.decode()?;
+        // Answers come in the order of the keys.
+        for (key, coordinator) in keys.iter().zip(&answer.coordinators) {
+            Error::check(|| format!("coordinator of {key}"), coordinator.error_code)?;
+            if *coordinator.key != **key {
+                return Err(Error::Unreadable(format!("coordinator of {key}: {coordinator:?}")));
+            }
+            found.push(address(&coordinator.host, coordinator.port)?);
+        }
+    }
+    if found.len() < keys.len() {
+        return Err(Error::Unreadable("too few coordinators".to_owned()));
+    }
+    Ok(found)
 }
 
 pub fn address(host: &str, port: i32) -> Result<SocketAddr> {

@@ -52,6 +52,8 @@ enum Group {
     Partitions,
     /// Consumer groups: joins, rebalances, commits, idle groups and their loading
     Groups,
+    /// Transactions, idempotence, a hundred thousand producer ids
+    Txn,
 }
 
 /// What one leg measures.
@@ -63,6 +65,8 @@ enum Part {
     Partitions,
     Groups,
     IdleGroups,
+    Transactions,
+    ProducerIds,
 }
 
 impl fmt::Display for Part {
@@ -74,6 +78,8 @@ impl fmt::Display for Part {
             Part::Partitions => f.write_str("many partitions"),
             Part::Groups => f.write_str("consumer groups"),
             Part::IdleGroups => f.write_str("idle groups"),
+            Part::Transactions => f.write_str("transactions"),
+            Part::ProducerIds => f.write_str("producer ids"),
         }
     }
 }
@@ -103,6 +109,8 @@ pub fn run(args: &CompareArgs) -> Result<()> {
             Part::Partitions => leg.partitions(),
             Part::Groups => leg.groups(),
             Part::IdleGroups => leg.idle_groups(),
+            Part::Transactions => leg.transactions(),
+            Part::ProducerIds => leg.producer_ids(),
         };
         conditions.legs.push(report::LegRun {
             broker: target.name(),
@@ -148,6 +156,9 @@ fn plan(groups: &[Group], scale: &Scale) -> Vec<(Target, Part)> {
     }
     if wanted(Group::Groups) {
         parts.extend([Part::Groups, Part::IdleGroups]);
+    }
+    if wanted(Group::Txn) {
+        parts.extend([Part::Transactions, Part::ProducerIds]);
     }
     let (kafka, corelane) = (Target::ApacheKafka, Target::Corelane);
     let mut legs = Vec::new();
@@ -216,10 +227,11 @@ mod tests {
     #[test]
     fn every_part_is_measured_as_often_on_both_and_the_second_pass_goes_back() {
         let scale = Scale::full();
-        let groups = [Group::Restart, Group::Backfill, Group::Partitions, Group::Groups];
+        let groups =
+            [Group::Restart, Group::Backfill, Group::Partitions, Group::Groups, Group::Txn];
         let legs = plan(&groups, &scale);
         let of = |target| legs.iter().filter(|(leg, _)| *leg == target).count();
-        let parts = scale.held.len() + 4;
+        let parts = scale.held.len() + 6;
         assert_eq!(of(Target::ApacheKafka), 2 * parts + scale.held_once.len());
         assert_eq!(of(Target::Corelane), of(Target::ApacheKafka));
         let shown: Vec<String> = legs.iter().map(|(_, part)| part.to_string()).collect();

@@ -43,6 +43,10 @@ pub enum Error {
     TwoOwners { partition: i32, owners: [usize; 2] },
     #[error("group {group} has {committed:?} committed where {due} was: the broker lost a commit")]
     LostCommit { group: String, committed: Option<i64>, due: i64 },
+    #[error(
+        "the batch of producer {producer} at offset {first} was taken again, as {again}: the broker forgot it"
+    )]
+    Forgotten { producer: i64, first: i64, again: i64 },
     #[error("{0} has no leader yet")]
     NoLeader(String),
     #[error("{0} does not read as expected")]

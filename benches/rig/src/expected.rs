@@ -5,10 +5,11 @@
 
 use std::fmt::Write as _;
 
+use crate::legs::txn::{WITH, WITHOUT};
 use crate::report::number;
 use crate::results::{
-    BROKER_CPU, COMMITS, CPU_MILLIS, CPU_SECONDS, KIBIBYTES, Line, MEBIBYTES, Measure, P50, P99,
-    Results, SCANNED, SECONDS, Section, median,
+    BROKER_CPU, BYTES, COMMITS, CPU_MICROS, CPU_MILLIS, CPU_SECONDS, KIBIBYTES, Line, MEBIBYTES,
+    Measure, P50, P99, Results, SCANNED, SECONDS, Section, TRANSACTIONS, median,
 };
 
 /// `disk_read`: MB/s that large direct reads get from the disk alone.
@@ -18,6 +19,7 @@ pub fn table(results: &Results, disk_read: f64) -> String {
     rows.extend(disturbed(results));
     rows.extend(many(results));
     rows.extend(groups(results));
+    rows.extend(transactions(results));
     let mut text = String::from("| expected | measured | met |\n|---|---:|---|\n");
     for Row { what, measured, met } in rows {
         let met = if met { "yes" } else { "no" };
@@ -191,6 +193,26 @@ fn groups(results: &Results) -> Vec<Row> {
     .collect()
 }
 
+/// Idempotence is held against the same broker without it, the rest against Kafka.
+fn transactions(results: &Results) -> Vec<Row> {
+    let of = |measure| lines(results, Section::Transactions, measure);
+    let costs = [TRANSACTIONS, CPU_MICROS, P50, P99, BYTES, SECONDS].into_iter().flat_map(of);
+    let mut rows: Vec<Row> = costs
+        .filter_map(|line| {
+            let what = format!("≥ 1× as good: {} ({})", line.row, line.measure.name);
+            Row::times(&what, line.times_better(), 1.0)
+        })
+        .collect();
+    for line in of(BROKER_CPU) {
+        let Some(load) = line.row.strip_suffix(&format!(": {WITH}")) else { continue };
+        let without = format!("{load}: {WITHOUT}");
+        let without = Both::of(of(BROKER_CPU).find(|line| line.row == without));
+        let what = format!("CPU per GB ≤ 1.1× that without idempotence: {load}");
+        rows.extend(Row::at_most(&what, Both::of(Some(line)).over(without), "×", 1.1));
+    }
+    rows
+}
+
 #[cfg(test)]
 mod tests {
     use corelane_tests::Target;
@@ -237,6 +259,19 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("commits (commits/s) | 0.990× | no"), "{text}");
+    }
+
+    #[test]
+    fn idempotence_is_held_against_its_absence() {
+        let mut results = Results::default();
+        let section = Section::Transactions;
+        add(&mut results, section, "produce, a: not idempotent", BROKER_CPU, [4.0, 1.0]);
+        add(&mut results, section, "produce, a: idempotent", BROKER_CPU, [6.0, 1.2]);
+        add(&mut results, section, "one id", TRANSACTIONS, [50.0, 100.0]);
+        let text = table(&results, 1000.0);
+        let line = "without idempotence: produce, a | 1.20× (Apache Kafka 1.50×) | no |";
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("one id (transactions/s) | 2.00× | yes"), "{text}");
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod scale;
 mod scanned;
 mod sweep;
 mod tail;
+mod txn;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

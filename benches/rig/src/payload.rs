@@ -26,7 +26,7 @@ const CORRELATION_AT: usize = SIZE_BYTES + 4;
 const RECORD_OVERHEAD_BYTES: usize = 12;
 
 /// A load's one batch, uncompressed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Batch {
     pub bytes: Vec<u8>,
     pub records: u64,

@@ -1,6 +1,7 @@
 //! What the kernel says of processes and of this machine, read from /proc.
 
 use std::path::Path;
+use std::process::Command;
 
 use crate::error::{Error, Result};
 
@@ -64,6 +65,20 @@ fn kibibytes(text: &str, key: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let count: f64 = line.split_whitespace().next()?.parse().ok()?;
     Some(count * 1024.0)
+}
+
+/// What a Java virtual machine still holds after it has collected its garbage, in bytes: the last line
+/// of a histogram of its heap, which collects first. `None` if there is no tool to ask it.
+pub fn live_heap(pid: u32) -> Option<f64> {
+    let asked =
+        Command::new("jcmd").args([&pid.to_string(), "GC.class_histogram"]).output().ok()?;
+    parse_live_heap(&String::from_utf8_lossy(&asked.stdout))
+}
+
+/// Of the line `Total  instances  bytes`.
+fn parse_live_heap(text: &str) -> Option<f64> {
+    let line = text.lines().rev().find_map(|line| line.trim().strip_prefix("Total "))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Bytes that a process has read so far, whether from the page cache or past it: the larger of what
@@ -176,6 +191,14 @@ mod tests {
         let text = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         let expected = Memory { now: 1_048_576.0, peak: 2_097_152.0 };
         assert_eq!(parse_memory(text), Some(expected));
+    }
+
+    #[test]
+    fn the_heap_is_the_histograms_last_line() {
+        let text = " num     #instances         #bytes  class name\n\
+                    ----\n   1:   52   4096  [B\nTotal            52           4096\n";
+        assert_eq!(parse_live_heap(text), Some(4096.0));
+        assert_eq!(parse_live_heap("no such process"), None);
     }
 
     #[test]

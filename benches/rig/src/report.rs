@@ -106,10 +106,23 @@ fn heading(section: Section) -> (&'static str, &'static str) {
              COORDINATOR_LOAD_IN_PROGRESS; its start is that of the process. Memory is growth of the \
              process; Kafka's heap makes its figure rough.",
         ),
+        Section::Transactions => (
+            "Transactions and idempotence",
+            "A transaction is one batch to one of twelve partitions, then the commit; acknowledged as a \
+             produce under default durability is. A closed loop begins the next one when the commit is \
+             answered, which is before its markers are written: the next one may be answered to try \
+             again, which the client does after 20 ms on both brokers. In the open loop a transaction is \
+             timed from the moment it was due. Produce with and without idempotence is the same client, \
+             which stamps every batch either way. A producer id of the many has written one batch; sent \
+             again, before and after the restarts, it has to be answered with the offset of the first \
+             time. What the ids take is the growth beyond that of as many batches of few producers: of \
+             resident memory on Corelane, on Kafka of the live heap after a full collection, since its \
+             resident memory follows the garbage.",
+        ),
     }
 }
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 10] = [
     Section::Process,
     Section::Produce,
     Section::Synced,
@@ -119,6 +132,7 @@ const SECTIONS: [Section; 9] = [
     Section::Backfill,
     Section::Partitions,
     Section::Groups,
+    Section::Transactions,
 ];
 
 pub fn table(results: &Results, conditions: &Conditions, scale: &Scale) -> String {
@@ -209,7 +223,7 @@ fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
          - Corelane: --shards {}, --memory {MEMORY} ({} beside backfill readers)\n\
          - both: at most {}\n\
          - client: {CONNECTIONS} connections (1 where there is 1 partition), {IN_FLIGHT} requests on \
-         the way on each, one uncompressed batch a request, no idempotence; Produce v13, Fetch v17\n",
+         the way on each, one uncompressed batch a request, no idempotence but where it is said; Produce v13, Fetch v17\n",
         c.commit,
         machine.processor,
         machine.cores,

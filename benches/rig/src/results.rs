@@ -16,6 +16,7 @@ pub enum Section {
     Backfill,
     Partitions,
     Groups,
+    Transactions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +55,11 @@ pub const SCANNED: Measure = measure("MiB scanned, it says", Better::Neither);
 pub const CPU_SECONDS: Measure = measure("broker CPU s until then", Better::Lower);
 pub const COUNT: Measure = measure("number", Better::Lower);
 pub const COMMITS: Measure = measure("commits/s", Better::Higher);
+pub const TRANSACTIONS: Measure = measure("transactions/s", Better::Higher);
+pub const TRIED_AGAIN: Measure = measure("answers to try again, each", Better::Neither);
+pub const BYTES: Measure = measure("bytes", Better::Lower);
+/// Of a virtual machine, whose resident memory says little of what it holds.
+pub const LIVE_HEAP: Measure = measure("MiB of live heap", Better::Neither);
 pub const CPU_MICROS: Measure = measure("broker CPU µs", Better::Lower);
 pub const CPU_MILLIS: Measure = measure("broker CPU ms", Better::Lower);
 pub const P50: Measure = measure("p50 ms", Better::Lower);

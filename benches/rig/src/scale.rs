@@ -85,6 +85,7 @@ pub struct Scale {
     pub many_per_second: f64,
     pub many_length: Duration,
     pub groups: GroupScale,
+    pub txn: TxnScale,
     /// Whether each part is measured once more by both brokers, the other way round.
     pub twice: bool,
 }
@@ -171,6 +172,79 @@ impl GroupScale {
     }
 }
 
+/// Of transactions and idempotence.
+#[derive(Debug, Clone, Copy)]
+pub struct TxnScale {
+    /// Transactional ids that are used at once, where there is more than one.
+    pub ids: usize,
+    /// Before any are measured: a virtual machine compiles its code only then.
+    pub unmeasured: Duration,
+    pub windows: Windows,
+    /// Open loop: transactions a second over all ids.
+    pub paced_per_second: f64,
+    pub paced_warmup: Duration,
+    pub paced_length: Duration,
+    /// Of produce with and without idempotence, each twice.
+    pub produce_windows: Windows,
+    pub producer_ids: usize,
+    /// Before memory is looked at.
+    pub idle: Duration,
+}
+
+impl TxnScale {
+    const fn full() -> Self {
+        TxnScale {
+            ids: 16,
+            unmeasured: Duration::from_secs(12),
+            windows: Windows {
+                warmup: Duration::from_secs(1),
+                length: Duration::from_millis(1500),
+                count: 3,
+            },
+            paced_per_second: 100.0,
+            paced_warmup: Duration::from_secs(2),
+            paced_length: Duration::from_secs(15),
+            produce_windows: Windows {
+                warmup: Duration::from_secs(1),
+                length: Duration::from_millis(1500),
+                count: 2,
+            },
+            producer_ids: 100_000,
+            idle: Duration::from_secs(5),
+        }
+    }
+
+    const fn quick() -> Self {
+        let (warmup, length) = (Duration::from_millis(500), Duration::from_secs(1));
+        TxnScale {
+            unmeasured: Duration::from_secs(5),
+            windows: Windows { warmup, length, count: 2 },
+            paced_warmup: Duration::from_secs(1),
+            paced_length: Duration::from_secs(5),
+            produce_windows: Windows { warmup, length, count: 1 },
+            idle: Duration::from_secs(3),
+            ..Self::full()
+        }
+    }
+
+    /// So little that a test has time for it.
+    #[cfg(test)]
+    pub const fn smoke() -> Self {
+        let (warmup, length) = (Duration::from_millis(50), Duration::from_millis(300));
+        TxnScale {
+            ids: 3,
+            unmeasured: Duration::from_millis(50),
+            windows: Windows { warmup, length, count: 1 },
+            paced_per_second: 20.0,
+            paced_warmup: Duration::from_millis(50),
+            paced_length: Duration::from_millis(500),
+            produce_windows: Windows { warmup, length, count: 1 },
+            producer_ids: 400,
+            idle: Duration::ZERO,
+        }
+    }
+}
+
 impl Scale {
     pub fn full() -> Self {
         let windows = |warmup, length, count| Windows { warmup, length, count };
@@ -214,6 +288,7 @@ impl Scale {
             many_per_second: 1000.0,
             many_length: s(15),
             groups: GroupScale::full(),
+            txn: TxnScale::full(),
             twice: true,
         }
     }
@@ -247,6 +322,7 @@ impl Scale {
             many_partitions: 200,
             many_length: s(3),
             groups: GroupScale::quick(),
+            txn: TxnScale::quick(),
             twice: false,
             ..Self::full()
         }

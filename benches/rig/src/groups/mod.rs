@@ -18,24 +18,18 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use wire::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
-use wire::messages::{
-    FindCoordinatorRequest, FindCoordinatorResponse, IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-};
+use wire::messages::{IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse};
 
-use crate::cluster::{Topic, address};
+use crate::cluster::{self, Topic};
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 
-const FIND_VERSION: i16 = 6;
 const CONFIGS_VERSION: i16 = 1;
 /// Of FindCoordinator.
 const GROUP_KEY: i8 = 0;
 /// Of IncrementalAlterConfigs.
 const GROUP_RESOURCE: i8 = 32;
 const SET: i8 = 0;
-/// Groups that one FindCoordinator names.
-const GROUPS_A_REQUEST: usize = 1_000;
 const FOUND_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A consumer's default, max.poll.interval.ms: how long others wait for a member that rebalances.
@@ -99,29 +93,7 @@ impl Group {
 
 /// The coordinators of groups, in the order asked for; asks once.
 pub fn coordinators(at: SocketAddr, groups: &[String]) -> Result<Vec<SocketAddr>> {
-    let mut connection = Connection::open(at)?;
-    let mut found = Vec::with_capacity(groups.len());
-    for groups in groups.chunks(GROUPS_A_REQUEST) {
-        let request = FindCoordinatorRequest {
-            key_type: GROUP_KEY,
-            coordinator_keys: groups.iter().map(|group| group.as_str().into()).collect(),
-            ..FindCoordinatorRequest::default()
-        };
-        let reply = connection.call(&request, FIND_VERSION)?;
-        let answer: FindCoordinatorResponse<'_> = reply.decode()?;
-        // Answers come in the order of the keys.
-        for (group, coordinator) in groups.iter().zip(&answer.coordinators) {
-            Error::check(|| format!("coordinator of {group}"), coordinator.error_code)?;
-            if *coordinator.key != **group {
-                return Err(Error::Unreadable(format!("coordinator of {group}: {coordinator:?}")));
-            }
-            found.push(address(&coordinator.host, coordinator.port)?);
-        }
-    }
-    if found.len() < groups.len() {
-        return Err(Error::Unreadable("too few coordinators".to_owned()));
-    }
-    Ok(found)
+    cluster::coordinators(at, GROUP_KEY, groups)
 }
 
 /// How often members of one group heartbeat by the new protocol.
