@@ -89,13 +89,13 @@ func (m *member) Assigned() []int32 {
 	return slices.Collect(maps.Keys(m.partitions))
 }
 
-func (m *member) Commit(ctx context.Context) error {
+func (m *member) Commit(ctx context.Context) (bool, error) {
 	err := m.client.CommitUncommittedOffsets(ctx)
 	lost := []error{kerr.RebalanceInProgress, kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.StaleMemberEpoch}
 	if slices.ContainsFunc(lost, func(known error) bool { return errors.Is(err, known) }) {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
 func (m *member) Close() {

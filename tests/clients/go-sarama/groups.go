@@ -133,15 +133,16 @@ func (m *member) Assigned() []int32 {
 	return slices.Clone(m.session.Claims()[m.topic])
 }
 
-// Commit commits what was handed over; sarama says nothing of what another member has by now.
-func (m *member) Commit(context.Context) error {
+// Commit commits what was handed over. Sarama does not say what was refused, so that it is told again
+// and again; it does nothing when everything is committed.
+func (m *member) Commit(context.Context) (bool, error) {
 	m.mutex.Lock()
 	session := m.session
 	m.mutex.Unlock()
 	if session != nil {
 		session.Commit()
 	}
-	return nil
+	return false, nil
 }
 
 func (m *member) Close() {

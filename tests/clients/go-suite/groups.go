@@ -25,8 +25,9 @@ type Member interface {
 	Poll(ctx context.Context) ([]*Record, error)
 	// Assigned lists its partitions.
 	Assigned() []int32
-	// Commit commits what was polled. Partitions that went to another member meanwhile are no error.
-	Commit(ctx context.Context) error
+	// Commit commits what was polled and says whether that is done: during a rebalance it is refused,
+	// and has to be said again for the partitions that stay.
+	Commit(ctx context.Context) (bool, error)
 	// Close leaves the group.
 	Close()
 }
@@ -58,6 +59,7 @@ type worker struct {
 func (w *worker) run(g *group, member Member) {
 	defer close(w.left)
 	defer member.Close()
+	uncommitted := false
 	for {
 		select {
 		case <-w.stop:
@@ -67,9 +69,12 @@ func (w *worker) run(g *group, member Member) {
 		default:
 		}
 		records, err := member.Poll(g.ctx)
-		if err == nil && len(records) > 0 {
-			g.note(records)
-			err = member.Commit(g.ctx)
+		g.note(records)
+		uncommitted = uncommitted || len(records) > 0
+		if err == nil && uncommitted {
+			var done bool
+			done, err = member.Commit(g.ctx)
+			uncommitted = !done
 		}
 		w.mutex.Lock()
 		w.partitions = slices.Clone(member.Assigned())

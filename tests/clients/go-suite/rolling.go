@@ -39,6 +39,7 @@ func serve(driver Driver, topic, group, protocol string) error {
 		return err
 	}
 	out := bufio.NewWriter(os.Stdout)
+	uncommitted := false
 	for {
 		records, err := member.Poll(ctx)
 		if err != nil {
@@ -50,10 +51,13 @@ func serve(driver Driver, topic, group, protocol string) error {
 		if err := out.Flush(); err != nil {
 			return err
 		}
-		if len(records) > 0 {
-			if err := member.Commit(ctx); err != nil {
+		uncommitted = uncommitted || len(records) > 0
+		if uncommitted {
+			done, err := member.Commit(ctx)
+			if err != nil {
 				return err
 			}
+			uncommitted = !done
 		}
 		fmt.Fprintln(out, "has", strings.Trim(fmt.Sprint(member.Assigned()), "[]"))
 	}

@@ -235,9 +235,9 @@ class Member(suite.Member):
     def commit(self):
         try:
             wait(self.inner.commit())
+            return True
         except (errors.CommitFailedError, errors.IllegalStateError):
-            # The partitions went to another member, which reads these records again.
-            pass
+            return False
 
     def close(self):
         wait(self.inner.stop())

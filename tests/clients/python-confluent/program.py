@@ -283,10 +283,12 @@ class Member(suite.Member):
     def commit(self):
         try:
             self.inner.commit(asynchronous=False)
+            return True
         except KafkaException as error:
-            # The partitions went to another member, which reads these records again.
             if error.args[0].code() not in LOST:
                 raise
+            # There is nothing to commit once the partitions went to another member.
+            return error.args[0].code() == KafkaError._NO_OFFSET
 
     def close(self):
         self.inner.close()

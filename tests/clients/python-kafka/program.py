@@ -180,6 +180,7 @@ class Member(suite.Member):
 
     def commit(self):
         self.inner.commit()
+        return True
 
     def close(self):
         self.inner.close()

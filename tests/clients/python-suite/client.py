@@ -117,7 +117,8 @@ class Member(ABC):
 
     @abstractmethod
     def commit(self):
-        """What was polled, acknowledged by the broker."""
+        """Commits what was polled. During a rebalance that is refused; it then returns False, and has
+        to be called again for the partitions that stay."""
 
     @abstractmethod
     def close(self):

@@ -32,12 +32,12 @@ class Worker:
         self.thread.start()
 
     def run(self, member):
+        uncommitted = False
         try:
             while not self.stop.is_set():
                 records = member.poll(100)
-                if records:
-                    self.group.note(records)
-                    member.commit()
+                self.group.note(records)
+                uncommitted = (uncommitted or bool(records)) and not member.commit()
                 self.partitions = frozenset(member.assignment())
         except BaseException as error:
             self.failure = error
@@ -92,13 +92,13 @@ class Process:
 def serve(client, topic, group, protocol):
     """A member that says on stdout what it reads, before it commits that, and what it has."""
     member = client.member(topic, group, protocol)
+    uncommitted = False
     while True:
         records = member.poll(100)
         for record in records:
             print("read", record.partition, record.offset, record.value.decode())
         sys.stdout.flush()
-        if records:
-            member.commit()
+        uncommitted = (uncommitted or bool(records)) and not member.commit()
         print("has", *member.assignment(), flush=True)
 
 

@@ -3,7 +3,7 @@
 //! Each member lives on a thread of its own, as it would in a program; the scenario looks at what it
 //! notes and never calls it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode as Code;
-use rdkafka::{Message as _, Offset, TopicPartitionList};
+use rdkafka::{Message as _, Offset};
 
 use crate::client::{Client, Record, Result, eventually};
 
@@ -206,7 +206,7 @@ impl<'a> Group<'a> {
     fn join(&mut self, protocol: &[(&str, &str)]) -> Result<usize> {
         let consumer = self.client.member(protocol)?;
         let (stop, partitions) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<i32>>>::default());
-        let (notes, topic) = (self.notes.clone(), self.client.topic.clone());
+        let notes = self.notes.clone();
         let (stopped, noted) = (stop.clone(), partitions.clone());
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
@@ -214,8 +214,8 @@ impl<'a> Group<'a> {
                     lock(&notes).note(partition, offset, value);
                     Ok(())
                 };
-                let read = read_once(&consumer, &topic, note);
-                if let Err(error) = read.and_then(|next| commit(&consumer, &topic, next)) {
+                let read = read_once(&consumer, note);
+                if let Err(error) = read.and_then(|()| commit(&consumer)) {
                     lock(&notes).wrong = Some(error.to_string());
                     return;
                 }
@@ -381,12 +381,12 @@ pub fn serve(bootstrap: &str, topic: &str, protocol: &str) -> Result<()> {
     let consumer = client.member(protocol_named(protocol)?)?;
     let mut out = std::io::stdout().lock();
     loop {
-        let read = read_once(&consumer, topic, |partition, offset, value| {
+        read_once(&consumer, |partition, offset, value| {
             let value = value.map(String::from_utf8_lossy).unwrap_or_default();
             writeln!(out, "read {partition} {offset} {value}").map_err(Into::into)
         })?;
         out.flush()?;
-        commit(&consumer, topic, read)?;
+        commit(&consumer)?;
         let has: Vec<String> = consumer
             .assignment()?
             .elements()
@@ -421,38 +421,30 @@ fn listen(mut out: impl BufRead, notes: &Mutex<Notes>, has: &Mutex<Vec<i32>>) ->
     }
 }
 
-/// Polls until nothing more is there at once and hands over what came; gives where to go on.
+/// Polls until nothing more is there at once and hands over what came.
 fn read_once(
     consumer: &BaseConsumer,
-    topic: &str,
     mut note: impl FnMut(i32, i64, Option<&[u8]>) -> Result<()>,
-) -> Result<BTreeMap<i32, i64>> {
-    let mut next = BTreeMap::new();
+) -> Result<()> {
     let mut wait = POLL;
     while let Some(message) = consumer.poll(wait) {
         let message = message?;
         note(message.partition(), message.offset(), message.payload())?;
-        next.insert(message.partition(), message.offset() + 1);
         wait = Duration::ZERO;
     }
-    // A rebalance may have come between two polls: others commit what is theirs by now.
-    let has = consumer.assignment()?;
-    next.retain(|partition, _| has.find_partition(topic, *partition).is_some());
-    Ok(next)
+    Ok(())
 }
 
-fn commit(consumer: &BaseConsumer, topic: &str, next: BTreeMap<i32, i64>) -> Result<()> {
-    if next.is_empty() {
-        return Ok(());
-    }
-    let mut commits = TopicPartitionList::new();
-    for (partition, offset) in next {
-        commits.add_partition_offset(topic, partition, Offset::Offset(offset))?;
-    }
-    match consumer.commit(&commits, CommitMode::Sync) {
-        // The partitions went to another member, which reads these records again.
+/// What was read of the partitions that are still ours and is not committed yet.
+fn commit(consumer: &BaseConsumer) -> Result<()> {
+    match consumer.commit_consumer_state(CommitMode::Sync) {
+        // Refused during a rebalance: what stays is committed the next time, the rest is read again
+        // by another member.
         Err(KafkaError::ConsumerCommit(
-            Code::IllegalGeneration | Code::RebalanceInProgress | Code::StaleMemberEpoch,
+            Code::NoOffset
+            | Code::IllegalGeneration
+            | Code::RebalanceInProgress
+            | Code::StaleMemberEpoch,
         )) => Ok(()),
         done => Ok(done?),
     }

@@ -48,6 +48,7 @@ final class Grouping {
     static final class Member {
         final KafkaConsumer<byte[], byte[]> consumer;
         final List<String> events = new ArrayList<>();
+        private boolean uncommitted;
 
         private Member(KafkaConsumer<byte[], byte[]> consumer) {
             this.consumer = consumer;
@@ -156,8 +157,9 @@ final class Grouping {
                 for (var record : records) {
                     note(record.partition(), record.offset(), record.value());
                 }
-                if (!records.isEmpty()) {
-                    commit(member.consumer);
+                member.uncommitted |= !records.isEmpty();
+                if (member.uncommitted) {
+                    member.uncommitted = !commit(member.consumer);
                 }
             }
         }
@@ -168,11 +170,13 @@ final class Grouping {
             seen.get(partition).add(offset);
         }
 
-        static void commit(KafkaConsumer<byte[], byte[]> consumer) {
+        /** Whether it was done; during a rebalance it is refused, and has to be said again for what stays. */
+        static boolean commit(KafkaConsumer<byte[], byte[]> consumer) {
             try {
                 consumer.commitSync();
+                return true;
             } catch (RebalanceInProgressException | CommitFailedException e) {
-                // What goes to another member is read again there.
+                return false;
             }
         }
 

@@ -33,27 +33,28 @@ final class Remote {
         try (var kit = new Kit(bootstrap, "member")) {
             var consumer = Grouping.Group.consumer(kit, member[1], Rolling.settings(member[2]));
             consumer.subscribe(List.of(member[0]));
+            boolean uncommitted = false;
             // An error: nobody listens any more.
             while (!System.out.checkError()) {
-                say(consumer);
+                uncommitted = say(consumer, uncommitted);
             }
         } catch (Exception e) {
             e.printStackTrace();
         }
     }
 
-    private static void say(KafkaConsumer<byte[], byte[]> consumer) {
+    /** Reads, commits, and returns whether that has to be done again. */
+    private static boolean say(KafkaConsumer<byte[], byte[]> consumer, boolean uncommitted) {
         var records = consumer.poll(Duration.ofMillis(100));
         for (var record : records) {
             System.out.println("read " + record.partition() + " " + record.offset() + " "
                     + new String(record.value(), StandardCharsets.UTF_8));
         }
         System.out.flush();
-        if (!records.isEmpty()) {
-            Grouping.Group.commit(consumer);
-        }
+        boolean refused = (uncommitted || !records.isEmpty()) && !Grouping.Group.commit(consumer);
         System.out.println("has " + consumer.assignment().stream()
                 .map(TopicPartition::partition).map(String::valueOf).collect(Collectors.joining(" ")));
+        return refused;
     }
 
     private void listen() {
