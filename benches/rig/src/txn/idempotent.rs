@@ -91,8 +91,7 @@ impl Pump {
             })
         };
         let targets = lane.partitions.iter().map(target).collect::<Result<_>>()?;
-        // The producer id took the first correlation id.
-        Ok(Pump { connection, producer, targets, sent: 1, answered: 1 })
+        Ok(Pump { connection, producer, targets, sent: 0, answered: 0 })
     }
 
     fn run(&mut self, load: &Load<'_>, progress: &Progress) -> Result<()> {

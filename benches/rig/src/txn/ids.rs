@@ -3,12 +3,18 @@
 //! Each has written one batch of one small record. Whether the broker still knows it shows when the
 //! batch is sent again: the answer must be the offset of the first time, and nothing may be appended.
 
+use std::thread;
+use std::time::Instant;
+
 use wire::messages as m;
 use wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use wire::records::BatchBuilder;
 use wire::{ApiKey, Message, Reader, Records};
 
-use super::{INIT_VERSION, init_producer_id, init_request, now_ms, number, unreadable};
+use super::{
+    INIT_VERSION, TRY_AGAIN_AFTER, TRY_FOR, init_producer_id, init_request, now_ms, number,
+    says_try_again, unreadable,
+};
 use crate::cluster::Topic;
 use crate::connection::{Connection, body_of};
 use crate::error::{Error, Result};
@@ -83,7 +89,7 @@ fn open(topic: &Topic) -> Result<Connection> {
 }
 
 fn producer_ids(connection: &mut Connection, count: usize) -> Result<Vec<(i64, i16)>> {
-    let request = init_request(None);
+    let (request, begun) = (init_request(None), Instant::now());
     let mut ids = Vec::with_capacity(count);
     while ids.len() < count {
         let mut sent = Vec::with_capacity(AT_ONCE);
@@ -94,15 +100,13 @@ fn producer_ids(connection: &mut Connection, count: usize) -> Result<Vec<(i64, i
             let frame = connection.receive()?;
             let body = body_of(frame, ApiKey::InitProducerId, INIT_VERSION, correlation)?;
             let answer = m::InitProducerIdResponse::decode(&mut Reader::new(body), INIT_VERSION)?;
-            match Error::check(|| "producer id".to_owned(), answer.error_code) {
-                Ok(()) => ids.push((answer.producer_id, answer.producer_epoch)),
-                // The next block of ids is on its way; whoever asks again gets one.
-                Err(error) if super::says_try_again(answer.error_code) => {
-                    drop(error);
-                    std::thread::sleep(super::TRY_AGAIN_AFTER);
-                }
-                Err(error) => return Err(error),
+            // The next block of ids is on its way; who asks again gets one.
+            if says_try_again(answer.error_code) && begun.elapsed() < TRY_FOR {
+                thread::sleep(TRY_AGAIN_AFTER);
+                continue;
             }
+            Error::check(|| "producer id".to_owned(), answer.error_code)?;
+            ids.push((answer.producer_id, answer.producer_epoch));
         }
     }
     Ok(ids)

@@ -286,10 +286,17 @@ impl Producer {
 
 /// Producer id and epoch; without a transactional id one for idempotence alone.
 pub fn init_producer_id(connection: &mut Connection, id: Option<&str>) -> Result<(i64, i16)> {
-    let reply = connection.call(&init_request(id), INIT_VERSION)?;
-    let answer: m::InitProducerIdResponse = reply.decode()?;
-    Error::check(|| "producer id".to_owned(), answer.error_code)?;
-    Ok((answer.producer_id, answer.producer_epoch))
+    let begun = Instant::now();
+    loop {
+        let reply = connection.call(&init_request(id), INIT_VERSION)?;
+        let answer: m::InitProducerIdResponse = reply.decode()?;
+        // The next block of ids may be on its way.
+        if !says_try_again(answer.error_code) || begun.elapsed() > TRY_FOR {
+            Error::check(|| "producer id".to_owned(), answer.error_code)?;
+            return Ok((answer.producer_id, answer.producer_epoch));
+        }
+        thread::sleep(TRY_AGAIN_AFTER);
+    }
 }
 
 fn init_request(id: Option<&str>) -> m::InitProducerIdRequest<'_> {
