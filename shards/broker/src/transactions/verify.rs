@@ -13,6 +13,10 @@ use super::between::{Asked, ShardAsk, ask_node};
 use crate::coordinators::partition_of;
 use crate::shard::Shard;
 
+/// Markers on the same machine are mostly written by then: a producer that begins its next transaction
+/// at once does not wait for a whole `add.partitions.to.txn.retry.backoff.ms`.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+
 /// What a leader wants to know.
 pub(crate) struct Question<'a> {
     pub transactional_id: &'a str,
@@ -30,12 +34,15 @@ pub(crate) struct Question<'a> {
 pub(crate) async fn verify(shard: &Rc<Shard>, question: &Question<'_>) -> Result<(), ErrorCode> {
     let config = shard.config().transactions.clone();
     let give_up = reactor::now() + Duration::from_millis(u64::from(config.retry_backoff_max_ms));
+    let longest = Duration::from_millis(u64::from(config.retry_backoff_ms));
+    let mut pause = FIRST_PAUSE.min(longest);
     loop {
         let code = ask_once(shard, question).await;
         // Its last transaction is just ending: markers take a moment.
         let may_wait = question.adds && code == ErrorCode::ConcurrentTransactions;
         if may_wait && reactor::now() < give_up {
-            reactor::sleep(Duration::from_millis(u64::from(config.retry_backoff_ms))).await;
+            reactor::sleep(pause).await;
+            pause = (pause * 2).min(longest);
             continue;
         }
         return match code {

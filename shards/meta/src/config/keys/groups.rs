@@ -199,8 +199,8 @@ pub(super) const TRANSACTIONS: Section = Section {
             .default("20")
             .at_least(1)
             .doc(
-                "How long a leader waits before it asks again to add a partition to the \
-                 transaction of a producer whose last one is just ending.",
+                "Longest wait of a leader before it asks again to add a partition to the \
+                 transaction of a producer whose last one is just ending; the first is 1 ms.",
             ),
         read_only("add.partitions.to.txn.retry.backoff.max.ms", Kind::Int)
             .honoured()
