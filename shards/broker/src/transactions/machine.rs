@@ -76,11 +76,12 @@ impl Machine for TxnCoordinator {
         TxnCoordinator::next_deadline(self)
     }
 
+    /// Each record is about an id of its own, or a step that stands for itself, so they may be appended apart.
     fn on_time(&mut self, shard: &Shard, now_ms: i64) -> Decided<Self> {
         let decision =
             with_context(shard, now_ms, |context| TxnCoordinator::on_time(self, context));
         shard.transactions.counted.note(&decision, Cause::Time);
-        decision.into()
+        Decided { cuts: (1..decision.records.len()).collect(), ..decision.into() }
     }
 
     fn to_bytes(record: &Self::Record) -> Result<(Vec<u8>, Option<Vec<u8>>), CoordError> {
