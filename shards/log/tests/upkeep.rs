@@ -413,3 +413,31 @@ fn a_thousand_idle_partitions_cost_kilobytes_each() {
         });
     }
 }
+
+/// A close does not sync what it writes: the snapshot before stays until a flush has made a new one
+/// durable, over as many restarts as there are.
+#[test]
+fn a_close_keeps_the_snapshot_before_its_own() {
+    let (_dir, path) = temp();
+    let folder = path.clone();
+    on_uring(move || async move {
+        let snapshots = |folder: &Path| files(folder, ".snapshot");
+        let names = |offsets: &[i64]| segment_names(offsets, ".snapshot");
+        let memory = shared(1 << 20);
+        let (log, _) = open(&memory, path.clone(), LogConfig::default()).await;
+        append(&log, &batch(&[value(1, 10)], NOW_MS)).await;
+        log.flush().await.unwrap();
+        append(&log, &batch(&[value(2, 10)], NOW_MS)).await;
+        log.close().await.unwrap();
+        assert_eq!(snapshots(&folder), names(&[1, 2]));
+        let (log, _) = open(&memory, path.clone(), LogConfig::default()).await;
+        assert_eq!(snapshots(&folder), names(&[1, 2]));
+        append(&log, &batch(&[value(3, 10)], NOW_MS)).await;
+        log.close().await.unwrap();
+        let (log, _) = open(&memory, path, LogConfig::default()).await;
+        assert_eq!(snapshots(&folder), names(&[2, 3]));
+        append(&log, &batch(&[value(4, 10)], NOW_MS)).await;
+        log.flush().await.unwrap();
+        assert_eq!(snapshots(&folder), names(&[4]));
+    });
+}
