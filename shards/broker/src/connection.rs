@@ -94,7 +94,7 @@ async fn read_requests(
         shard.metrics.traffic.note_received(SIZE_BYTES + frame.bytes.len());
         let request = api::Request::parse(shard.clone(), frame.bytes, state.peer);
         let mut request = request.map_err(ReadEnd::Close)?;
-        let (mut grant, mut shared) = (frame.grant, None);
+        let (mut grant, mut shared) = (Some(frame.grant), None);
         if request.may_wait_long() {
             let memory = Rc::new(Cell::new(grant.take()));
             request.share_memory(memory.clone());

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! a frame of                          waits behind
-//! up to 16 KiB                        nobody
+//! up to 16 KiB                        nobody, if its connection has no other that did not wait
 //! up to 1 MiB                         all others
 //! up to 40 % of the budget            those over 1 MiB, which have 75 % of it
 //! more                                its likes, which have 35 % of it, and then those
@@ -17,8 +17,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use reactor::Instant;
-use reactor::sync::{ByteBudget, Permit};
+use reactor::sync::{ByteBudget, Notify, Permit};
+use reactor::{Either, Instant, race};
 
 use crate::connection::ConnectionState;
 
@@ -28,8 +28,8 @@ const READ_BYTES_MIN: usize = 4 * 1024;
 const READ_BYTES_MAX: usize = 256 * 1024;
 /// A frame up to this size is given its whole buffer at once; a larger one grows as bytes come.
 const FRAME_BYTES_AT_ONCE: usize = 1024 * 1024 + 64 * 1024;
-/// Frames up to this size never wait for the budget, so that a shard full of large requests still
-/// answers the small ones; connections times this is the most they can add.
+/// One frame up to this size of each connection does not wait for the budget, so that a shard full of
+/// large requests still answers the small ones; connections times this is the most they can add.
 const SMALL_FRAME_BYTES: usize = 16 * 1024;
 /// Frames over [`FRAME_BYTES_AT_ONCE`] have this share of the budget, in percent: clients that begin
 /// such requests and do not end them leave the rest to those that everybody sends.
@@ -57,15 +57,40 @@ pub(crate) enum FrameError {
 /// One request as it arrived, with the memory it was granted until its reply has left.
 pub(crate) struct Frame {
     pub bytes: Bytes,
-    /// `None` for a small frame that came when the budget was used up.
-    pub grant: Option<Grant>,
+    pub grant: Grant,
 }
 
 /// What a request may hold in memory; given back on drop.
-pub(crate) struct Grant {
-    _bytes: Permit,
-    _large: Option<Permit>,
-    _huge: Option<Permit>,
+pub(crate) enum Grant {
+    OfBudget {
+        _bytes: Permit,
+        _large: Option<Permit>,
+        _huge: Option<Permit>,
+    },
+    /// A small frame that came when the budget was used up.
+    Exempt(Rc<Exemption>),
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if let Grant::Exempt(exemption) = self {
+            exemption.taken.set(false);
+            exemption.freed.notify_all();
+        }
+    }
+}
+
+/// A connection's right to one small frame beside the budget.
+#[derive(Default)]
+pub(crate) struct Exemption {
+    taken: Cell<bool>,
+    freed: Notify,
+}
+
+impl Exemption {
+    fn take(self: &Rc<Self>) -> Option<Grant> {
+        (!self.taken.replace(true)).then(|| Grant::Exempt(self.clone()))
+    }
 }
 
 /// The memory of one shard for requests that are being received or answered.
@@ -125,28 +150,42 @@ impl RequestBudget {
     }
 
     /// Grants a whole frame: frames that each held a part and waited for more would wait for ever.
-    async fn grant(&self, size: usize) -> Option<Grant> {
+    async fn grant(&self, size: usize, exemption: &Rc<Exemption>) -> Grant {
         if size > FRAME_BYTES_AT_ONCE {
-            let _waiting = Waiting::new(&self.waiting);
-            let (mut share, mut huge) = (size, None);
-            if size > self.middle_max {
-                // More than all there is waits for all there is.
-                share = size.min(self.huge.capacity());
-                huge = Some(self.huge.acquire(share).await);
-            }
-            let large = Some(self.large.acquire(share).await);
-            let bytes = self.bytes.acquire(share).await;
-            return Some(Grant { _bytes: bytes, _large: large, _huge: huge });
+            return self.grant_large(size).await;
         }
-        let bytes = match self.bytes.try_acquire(size) {
-            Some(permit) => permit,
-            None if size <= SMALL_FRAME_BYTES => return None,
-            None => {
-                let _waiting = Waiting::new(&self.waiting);
-                self.bytes.acquire(size).await
+        let of_budget = |bytes| Grant::OfBudget { _bytes: bytes, _large: None, _huge: None };
+        if let Some(bytes) = self.bytes.try_acquire(size) {
+            return of_budget(bytes);
+        }
+        if size > SMALL_FRAME_BYTES {
+            let _waiting = Waiting::new(&self.waiting);
+            return of_budget(self.bytes.acquire(size).await);
+        }
+        let mut waiting = None;
+        loop {
+            let freed = exemption.freed.notified();
+            if let Some(grant) = exemption.take() {
+                return grant;
             }
-        };
-        Some(Grant { _bytes: bytes, _large: None, _huge: None })
+            waiting.get_or_insert_with(|| Waiting::new(&self.waiting));
+            if let Either::Left(bytes) = race(self.bytes.acquire(size), freed).await {
+                return of_budget(bytes);
+            }
+        }
+    }
+
+    async fn grant_large(&self, size: usize) -> Grant {
+        let _waiting = Waiting::new(&self.waiting);
+        let (mut share, mut huge) = (size, None);
+        if size > self.middle_max {
+            // More than all there is waits for all there is.
+            share = size.min(self.huge.capacity());
+            huge = Some(self.huge.acquire(share).await);
+        }
+        let large = Some(self.large.acquire(share).await);
+        let bytes = self.bytes.acquire(share).await;
+        Grant::OfBudget { _bytes: bytes, _large: large, _huge: huge }
     }
 }
 
@@ -171,6 +210,7 @@ pub(crate) struct FrameReader {
     read_bytes: usize,
     frame_bytes_max: usize,
     budget: Rc<RequestBudget>,
+    exemption: Rc<Exemption>,
 }
 
 impl FrameReader {
@@ -185,6 +225,7 @@ impl FrameReader {
             read_bytes: READ_BYTES_MIN,
             frame_bytes_max,
             budget,
+            exemption: Rc::default(),
         }
     }
 
@@ -196,7 +237,7 @@ impl FrameReader {
             }
         }
         let size = self.checked_size()?;
-        let grant = self.budget.grant(size).await;
+        let grant = self.budget.grant(size, &self.exemption).await;
         let since = reactor::now();
         let before = self.buffer.len();
         while self.buffer.len() < SIZE_BYTES + size {
@@ -242,5 +283,49 @@ impl FrameReader {
             self.read_bytes = (self.read_bytes / 2).max(READ_BYTES_MIN);
         }
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn now<F: Future>(future: F) -> Option<F::Output> {
+        match poll(pin!(future)) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_connection_has_one_small_frame_beside_a_used_up_budget() {
+        let budget = RequestBudget::new(1 << 20);
+        let (one, other) = (Rc::<Exemption>::default(), Rc::<Exemption>::default());
+        let all = now(budget.grant(1 << 20, &one)).unwrap();
+        let first = now(budget.grant(SMALL_FRAME_BYTES, &one)).unwrap();
+        assert!(matches!(first, Grant::Exempt(_)));
+        let mut second = pin!(budget.grant(SMALL_FRAME_BYTES, &one));
+        assert!(poll(second.as_mut()).is_pending(), "64 of them would be a megabyte");
+        assert!(budget.is_scarce());
+        assert!(now(budget.grant(SMALL_FRAME_BYTES, &other)).is_some());
+        assert!(now(budget.grant(SMALL_FRAME_BYTES + 1, &other)).is_none());
+        drop(first);
+        let Poll::Ready(second) = poll(second.as_mut()) else {
+            panic!("its own frame is answered")
+        };
+        assert!(matches!(second, Grant::Exempt(_)));
+        let mut third = pin!(budget.grant(SMALL_FRAME_BYTES, &one));
+        assert!(poll(third.as_mut()).is_pending());
+        drop(all);
+        let Poll::Ready(third) = poll(third.as_mut()) else { panic!("there is memory again") };
+        assert!(matches!(third, Grant::OfBudget { .. }));
+        assert!(!budget.is_scarce());
     }
 }
