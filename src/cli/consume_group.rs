@@ -2,7 +2,8 @@
 //! with the others and goes on where the group was.
 //!
 //! What was printed is committed: about every second, before partitions are given up, and at the end. A
-//! crash in between prints some records again, to whoever has their partition then.
+//! crash in between prints some records again, to whoever has their partition then. Once the group has
+//! gone on without this member, what it printed before is not committed any more: others have been there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::record_format::RecordFormat;
 use crate::client::Cluster;
 use crate::client::consumer::{Consumer, Reading};
 use crate::client::groups::{Committer, commit, committed};
-use crate::client::membership::Membership;
+use crate::client::membership::{Membership, News};
 use crate::client::offsets::Isolation;
 use crate::error::{Error, Result};
 
@@ -39,6 +40,7 @@ pub async fn run(args: &ConsumeArgs, group: &str, format: &RecordFormat) -> Resu
         group,
         cluster,
         membership,
+        term: 0,
         consumer: None,
         positions: BTreeMap::new(),
         uncommitted: BTreeMap::new(),
@@ -59,6 +61,8 @@ struct Member<'a> {
     group: &'a str,
     cluster: Cluster,
     membership: Membership,
+    /// The term of the membership that all of the following belongs to.
+    term: u64,
     /// Reads the partitions that the member has; none while it has none.
     consumer: Option<Consumer>,
     /// Next offset of each of its partitions.
@@ -73,9 +77,16 @@ impl Member<'_> {
         let mut left = self.args.count.unwrap_or(u64::MAX);
         while left > 0 {
             let changed = self.membership.changed();
-            if let Some(partitions) = self.membership.news()? {
-                self.take_over(partitions).await?;
-                continue;
+            match self.membership.news(self.term)? {
+                Some(News::Lost { term }) => {
+                    self.lose(term);
+                    continue;
+                }
+                Some(News::Partitions(partitions)) => {
+                    self.take_over(partitions).await?;
+                    continue;
+                }
+                None => {}
             }
             let Some(consumer) = &mut self.consumer else {
                 let most = if self.args.follow { Duration::MAX } else { self.cluster.patience() };
@@ -117,6 +128,17 @@ impl Member<'_> {
         Ok(())
     }
 
+    /// Others have what this member had, and may have read on: nothing of it counts any more.
+    fn lose(&mut self, term: u64) {
+        if !self.uncommitted.is_empty() {
+            tracing::warn!("the group went on without this member: some records come again");
+        }
+        self.term = term;
+        self.consumer = None;
+        self.positions.clear();
+        self.uncommitted.clear();
+    }
+
     /// Gives up what others shall have, and goes on where the group was in what is new.
     async fn take_over(&mut self, partitions: Vec<i32>) -> Result<()> {
         self.consumer = None;
@@ -137,7 +159,7 @@ impl Member<'_> {
                 self.positions.entry(*partition).or_insert(next.unwrap_or(0));
             }
         }
-        self.membership.own(partitions);
+        self.membership.own(self.term, partitions);
         self.begin_reading(isolation).await
     }
 
@@ -166,7 +188,12 @@ impl Member<'_> {
         let (group, topic) = (self.group, self.args.source.topic.as_str());
         let (membership, offsets) = (&self.membership, &self.uncommitted);
         for tries in 1.. {
-            let who = Committer { member: membership.member(), epoch: membership.epoch() };
+            // Never in the name of a later member: its epoch would be good for offsets of before.
+            let Some(epoch) = membership.epoch_in(self.term) else {
+                tracing::warn!("the group went on without this member: some records come again");
+                break;
+            };
+            let who = Committer { member: membership.member(), epoch };
             let done = self
                 .cluster
                 .retrying(async |cluster| commit(cluster, group, who, topic, offsets).await)

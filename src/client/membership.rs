@@ -32,6 +32,15 @@ pub struct Membership {
     task: Task<()>,
 }
 
+/// Something for the caller to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// The group went on without this member: it has nothing, and this is another term.
+    Lost { term: u64 },
+    /// The partitions that it shall have.
+    Partitions(Vec<i32>),
+}
+
 struct Shared {
     group: String,
     topic: String,
@@ -50,10 +59,24 @@ struct State {
     target: Option<Vec<i32>>,
     /// What the caller said that it has.
     owned: Vec<i32>,
-    /// The broker has given up on the member, and the caller does not know yet.
-    lost: bool,
+    /// How often the broker has given up on the member. What it had in an earlier term is others' now.
+    term: u64,
     leaving: bool,
     failed: Option<ClientError>,
+}
+
+impl State {
+    fn begin() -> Self {
+        State {
+            epoch: JOIN,
+            topic_id: Uuid::ZERO,
+            target: None,
+            owned: Vec::new(),
+            term: 0,
+            leaving: false,
+            failed: None,
+        }
+    }
 }
 
 impl Membership {
@@ -65,15 +88,7 @@ impl Membership {
             group: group.to_owned(),
             topic: topic.to_owned(),
             member: Uuid::from_random(id).to_string(),
-            state: RefCell::new(State {
-                epoch: JOIN,
-                topic_id: Uuid::ZERO,
-                target: None,
-                owned: Vec::new(),
-                lost: false,
-                leaving: false,
-                failed: None,
-            }),
+            state: RefCell::new(State::begin()),
             changed: Notify::new(),
             told: Notify::new(),
         });
@@ -85,20 +100,15 @@ impl Membership {
         &self.shared.member
     }
 
-    pub fn epoch(&self) -> i32 {
-        self.shared.state.borrow().epoch
+    /// The member's epoch, if it is still in this term: for what it read then it may speak in no other.
+    pub fn epoch_in(&self, term: u64) -> Option<i32> {
+        self.shared.epoch_in(term)
     }
 
     /// What the member shall have, if that is not what it has; fails when the group is lost for good.
-    pub fn news(&self) -> Result<Option<Vec<i32>>, ClientError> {
-        let state = self.shared.state.borrow();
-        if let Some(error) = &state.failed {
-            return Err(error.clone());
-        }
-        if state.lost {
-            return Ok(Some(Vec::new()));
-        }
-        Ok(state.target.clone().filter(|target| *target != state.owned))
+    /// `term`: the one that the caller knows of.
+    pub fn news(&self, term: u64) -> Result<Option<News>, ClientError> {
+        self.shared.news(term)
     }
 
     /// Resolves when there may be news. Listens from the call on.
@@ -106,13 +116,9 @@ impl Membership {
         self.shared.changed.notified()
     }
 
-    /// The member has these partitions now, and no others.
-    pub fn own(&self, partitions: Vec<i32>) {
-        let mut state = self.shared.state.borrow_mut();
-        state.owned = partitions;
-        state.lost = false;
-        drop(state);
-        self.shared.told.notify_all();
+    /// The member has these partitions now, and no others. Means nothing if the term is over.
+    pub fn own(&self, term: u64, partitions: Vec<i32>) {
+        self.shared.own(term, partitions);
     }
 
     /// Leaves the group, so that others need not wait for the session to end.
@@ -204,6 +210,32 @@ async fn beat(
 }
 
 impl Shared {
+    fn epoch_in(&self, term: u64) -> Option<i32> {
+        let state = self.state.borrow();
+        (state.term == term).then_some(state.epoch)
+    }
+
+    fn news(&self, term: u64) -> Result<Option<News>, ClientError> {
+        let state = self.state.borrow();
+        if let Some(error) = &state.failed {
+            return Err(error.clone());
+        }
+        if state.term != term {
+            return Ok(Some(News::Lost { term: state.term }));
+        }
+        let target = state.target.clone().filter(|target| *target != state.owned);
+        Ok(target.map(News::Partitions))
+    }
+
+    fn own(&self, term: u64, partitions: Vec<i32>) {
+        let mut state = self.state.borrow_mut();
+        if state.term == term {
+            state.owned = partitions;
+        }
+        drop(state);
+        self.told.notify_all();
+    }
+
     fn take_in(&self, answer: Answer) {
         let mut state = self.state.borrow_mut();
         state.epoch = answer.epoch;
@@ -221,7 +253,7 @@ impl Shared {
     fn lose(&self) {
         let mut state = self.state.borrow_mut();
         state.epoch = JOIN;
-        state.lost = !state.owned.is_empty();
+        state.term += 1;
         state.owned = Vec::new();
         state.target = None;
         drop(state);
@@ -231,5 +263,60 @@ impl Shared {
     fn fail(&self, error: ClientError) {
         self.state.borrow_mut().failed = Some(error);
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOPIC: Uuid = Uuid([1; 16]);
+
+    fn shared() -> Shared {
+        Shared {
+            group: "g".into(),
+            topic: "t".into(),
+            member: "m".into(),
+            state: RefCell::new(State::begin()),
+            changed: Notify::new(),
+            told: Notify::new(),
+        }
+    }
+
+    fn answer(epoch: i32, partitions: &[i32]) -> Answer {
+        Answer { epoch, heartbeat_ms: 1, assignment: Some((TOPIC, partitions.to_vec())) }
+    }
+
+    fn news(shared: &Shared, term: u64) -> Option<News> {
+        shared.news(term).ok().flatten()
+    }
+
+    #[test]
+    fn what_was_had_before_a_loss_is_not_spoken_for_after_it() {
+        let shared = shared();
+        shared.take_in(answer(5, &[0, 1]));
+        assert_eq!(news(&shared, 0), Some(News::Partitions(vec![0, 1])));
+        shared.own(0, vec![0, 1]);
+        assert_eq!((news(&shared, 0), shared.epoch_in(0)), (None, Some(5)));
+        // Lost, and in again before the caller looks.
+        shared.lose();
+        shared.take_in(answer(9, &[0, 1]));
+        assert_eq!(shared.epoch_in(0), None, "offsets of before are not committed in epoch 9");
+        assert_eq!(news(&shared, 0), Some(News::Lost { term: 1 }));
+        assert_eq!(news(&shared, 1), Some(News::Partitions(vec![0, 1])));
+        assert_eq!(shared.epoch_in(1), Some(9));
+    }
+
+    #[test]
+    fn a_loss_while_partitions_are_taken_over_is_not_missed() {
+        let shared = shared();
+        shared.take_in(answer(5, &[0]));
+        shared.lose();
+        shared.own(0, vec![0]);
+        let state = shared.state.borrow();
+        assert!(state.owned.is_empty(), "a join that owns something would be refused");
+        drop(state);
+        assert_eq!(news(&shared, 0), Some(News::Lost { term: 1 }));
+        assert_eq!(news(&shared, 1), None);
     }
 }

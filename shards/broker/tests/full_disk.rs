@@ -236,6 +236,88 @@ async fn groups_are_there_without_space() {
     assert_eq!(client.committed("g").await.unwrap().1, [("kept".to_owned(), 0, 9)]);
 }
 
+/// A topic may go while its offsets are on a disk that takes no tombstones: they go when there is space,
+/// and until then its groups go on reading.
+async fn a_topic_goes_without_space() {
+    let mut client = fill().await;
+    while client.coordinator("g").await.unwrap().0 != 0 {
+        reactor::sleep(Duration::from_millis(10)).await;
+    }
+    client.groups_loaded().await.unwrap();
+    assert_eq!(client.create_topic("goes", 1, &[]).await.unwrap(), 0);
+    for topic in ["goes", "kept"] {
+        assert_eq!(client.commit("g", ("", -1), (topic, 0), 7).await.unwrap(), 0);
+    }
+    take_every_byte().await;
+    let begin = reactor::now();
+    while client.commit("g", ("", -1), ("kept", 0), 7).await.unwrap() != NOT_AVAILABLE {
+        assert!(reactor::now() - begin < LONG, "a full disk takes commits");
+        reactor::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(client.delete_topic("goes").await.unwrap(), 0);
+    // Longer than a coordinator waits between two looks for space.
+    for _ in 0..10 {
+        reactor::sleep(Duration::from_millis(200)).await;
+        assert_eq!(client.committed("g").await.unwrap().0, 0, "its coordinator is there");
+    }
+    with_faults(|faults| faults.disk.capacity = Some(CAPACITY));
+    let begin = reactor::now();
+    while client.committed("g").await.unwrap() != (0, vec![("kept".to_owned(), 0, 7)]) {
+        assert!(reactor::now() - begin < LONG, "the offsets stay");
+        reactor::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[test]
+fn a_topic_that_goes_without_one_free_byte_costs_no_coordinator() {
+    let outcome = World::new(1).run(a_topic_goes_without_space);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+/// A topic goes while its offsets cannot be buried, and the broker ends before they can.
+async fn a_topic_goes_and_the_broker_with_it() {
+    let mut client = fill().await;
+    while client.coordinator("g").await.unwrap().0 != 0 {
+        reactor::sleep(Duration::from_millis(10)).await;
+    }
+    client.groups_loaded().await.unwrap();
+    for topic in ["gone", "kept"] {
+        assert_eq!(client.commit("g", ("", -1), (topic, 0), 7).await.unwrap(), 0);
+    }
+    // What the broker holds back for its metadata is there.
+    let space = reactor::fs::space(Path::new(DIR)).await.unwrap();
+    with_faults(|faults| faults.disk.capacity = Some(space.total - space.available));
+    let begin = reactor::now();
+    while client.commit("g", ("", -1), ("kept", 0), 7).await.unwrap() != NOT_AVAILABLE {
+        assert!(reactor::now() - begin < LONG, "a full disk takes commits");
+        reactor::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(client.delete_topic("gone").await.unwrap(), 0);
+    let both = [("gone".to_owned(), 0, 7), ("kept".to_owned(), 0, 7)];
+    assert_eq!(client.committed("g").await.unwrap(), (0, both.to_vec()), "nothing is buried");
+}
+
+async fn the_next_one_buries_them() {
+    let mut client = start().await;
+    assert_eq!(read_first(&mut client, "gone", 0).await.0, UNKNOWN_TOPIC);
+    client.groups_loaded().await.unwrap();
+    let begin = reactor::now();
+    while client.committed("g").await.unwrap() != (0, vec![("kept".to_owned(), 0, 7)]) {
+        assert!(reactor::now() - begin < LONG, "the offsets stay");
+        reactor::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[test]
+fn offsets_of_a_topic_that_went_just_before_the_end_go_with_the_next_start() {
+    let mut world = World::new(3);
+    let outcome = world.run(a_topic_goes_and_the_broker_with_it);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+    world.faults().disk.capacity = Some(CAPACITY);
+    let outcome = world.run(the_next_one_buries_them);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
 #[test]
 fn groups_read_without_one_free_byte_and_commit_again_by_themselves() {
     let outcome = World::new(1).run(groups_are_there_without_space);

@@ -13,7 +13,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::sim::{Crash, Outcome, World};
-use support::{BASE_PORT, Client, Shards, start_shards};
+use support::{BASE_PORT, Client, Gone, Shards, start_shards};
+use wire::ApiKey;
+use wire::messages as m;
 use wire_groups::{Member, NOT_COORDINATOR, assigned};
 
 const DATA_DIR: &str = "/data";
@@ -371,6 +373,122 @@ fn a_commit_is_as_large_as_its_records_and_no_larger_than_a_batch() {
         let (error, committed) = client.committed(GROUP).await.expect("fetch");
         assert_eq!((error, committed.len()), (0, 5_000));
     });
+}
+
+/// Metadata that is too long in bytes may be short enough in Java's characters; its records count.
+#[test]
+fn a_commit_of_long_characters_costs_nobody_their_coordinator() {
+    const UNKNOWN_SERVER_ERROR: i16 = -1;
+    run(10, || async {
+        let shards = broker(1).await;
+        let group = "g".repeat(30_000);
+        let mut client = coordinator(&shards, &group).await;
+        let partition = |group: &str| wire::hash::coordinator_partition(group, 50);
+        let mut names = (0..5_000).map(|number| format!("neighbour-{number}"));
+        let neighbour = names.find(|name| partition(name) == partition(&group));
+        let neighbour = neighbour.expect("a group beside it");
+        assert_eq!(client.create_topic(TOPIC, 1, &[]).await.expect("create"), 0);
+        let done = client.commit(&neighbour, NOBODY, (TOPIC, 0), 3).await;
+        assert_eq!(done.expect("commit"), 0);
+        let metadata = "\u{20ac}".repeat(2_000);
+        for (times, expected) in [(10, 0), (500, UNKNOWN_SERVER_ERROR), (10, 0)] {
+            let done = client.commit_often(&group, TOPIC, (times, &metadata)).await;
+            assert_eq!(done.expect("commit"), [expected], "{times} times");
+            let found = client.committed(&neighbour).await.expect("fetch");
+            assert_eq!(found, (0, vec![(TOPIC.into(), 0, 3)]), "its coordinator is there");
+        }
+    });
+}
+
+/// What a request names without anything in it is answered too, and what it names twice costs nothing.
+#[test]
+fn what_a_request_names_bounds_its_answer() {
+    const MANY: usize = 200_001;
+    run(11, || async {
+        let shards = broker(1).await;
+        let mut client = coordinator(&shards, GROUP).await;
+        assert_eq!(client.create_topic(TOPIC, 1, &[]).await.expect("create"), 0);
+        let other = "other";
+        for group in [GROUP, other] {
+            assert_eq!(client.commit(group, NOBODY, (TOPIC, 0), 3).await.expect("commit"), 0);
+        }
+        let mut asked = vec![GROUP; 1_000];
+        asked.push(other);
+        let found = client.committed_by(&asked).await.expect("fetch");
+        assert_eq!(found, [(GROUP.to_owned(), 1), (other.to_owned(), 1)]);
+        let gone = client.delete_groups(&[other, other]).await.expect("delete");
+        assert_eq!(gone, [(other.to_owned(), 0)]);
+        for api in EMPTY_TOPICS {
+            let mut client = connect(&shards, 0).await;
+            let answer = send_empty_topics(&mut client, api, MANY).await;
+            assert!(answer.is_err(), "{api:?}: a list of {MANY} topics without partitions");
+            let mut client = connect(&shards, 0).await;
+            let answer = send_empty_topics(&mut client, api, 10).await;
+            assert!(answer.is_ok(), "{api:?}: ten of them: {answer:?}");
+        }
+    });
+}
+
+const EMPTY_TOPICS: [ApiKey; 7] = [
+    ApiKey::OffsetCommit,
+    ApiKey::OffsetFetch,
+    ApiKey::OffsetDelete,
+    ApiKey::TxnOffsetCommit,
+    ApiKey::ListOffsets,
+    ApiKey::DeleteRecords,
+    ApiKey::OffsetForLeaderEpoch,
+];
+
+/// Sends topics without partitions, and waits for the answer.
+async fn send_empty_topics(client: &mut Client, api: ApiKey, count: usize) -> Result<(), Gone> {
+    match api {
+        ApiKey::OffsetCommit => {
+            let topics = vec![m::offset_commit_request::OffsetCommitRequestTopic::default(); count];
+            let topics = topics.into();
+            let request = m::OffsetCommitRequest { topics, ..Default::default() };
+            client.send(api, 9, &request).await?;
+        }
+        ApiKey::OffsetFetch => {
+            let topics = vec![m::offset_fetch_request::OffsetFetchRequestTopics::default(); count];
+            let topics = Some(topics.into());
+            let group =
+                m::offset_fetch_request::OffsetFetchRequestGroup { topics, ..Default::default() };
+            let groups = vec![group].into();
+            let request = m::OffsetFetchRequest { groups, ..Default::default() };
+            client.send(api, 9, &request).await?;
+        }
+        ApiKey::OffsetDelete => {
+            let topics = vec![m::offset_delete_request::OffsetDeleteRequestTopic::default(); count];
+            let topics = topics.into();
+            let request = m::OffsetDeleteRequest { topics, ..Default::default() };
+            client.send(api, 0, &request).await?;
+        }
+        ApiKey::TxnOffsetCommit => {
+            let topic = m::txn_offset_commit_request::TxnOffsetCommitRequestTopic::default();
+            let topics = vec![topic; count].into();
+            let request = m::TxnOffsetCommitRequest { topics, ..Default::default() };
+            client.send(api, 5, &request).await?;
+        }
+        ApiKey::ListOffsets => {
+            let topics = vec![m::list_offsets_request::ListOffsetsTopic::default(); count];
+            let topics = topics.into();
+            let request = m::ListOffsetsRequest { topics, ..Default::default() };
+            client.send(api, 7, &request).await?;
+        }
+        ApiKey::DeleteRecords => {
+            let topics = vec![m::delete_records_request::DeleteRecordsTopic::default(); count];
+            let topics = topics.into();
+            let request = m::DeleteRecordsRequest { topics, ..Default::default() };
+            client.send(api, 2, &request).await?;
+        }
+        _ => {
+            let topic = m::offset_for_leader_epoch_request::OffsetForLeaderTopic::default();
+            let topics = vec![topic; count].into();
+            let request = m::OffsetForLeaderEpochRequest { topics, ..Default::default() };
+            client.send(api, 4, &request).await?;
+        }
+    }
+    client.receive().await.map(drop)
 }
 
 /// A coordinator that is still reading its log when a topic goes is told when it has read it.

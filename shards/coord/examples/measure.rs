@@ -48,7 +48,7 @@ struct Bench {
 impl Bench {
     fn new(partitions: i32) -> Self {
         let mut coordinator = Coordinator::new(Config::default());
-        coordinator.loaded(1_000_000);
+        coordinator.loaded(1_000_000, 1_000_000);
         Bench { coordinator, topics: OneTopic { partitions }, now_ms: 1_000_000, tokens: 0 }
     }
 
@@ -58,6 +58,7 @@ impl Bench {
         id[8..].copy_from_slice(&self.tokens.to_be_bytes());
         let ctx = Context {
             now_ms: self.now_ms,
+            wall_ms: self.now_ms,
             token: Token(self.tokens),
             version,
             client_id: "client",
@@ -124,7 +125,7 @@ fn load() {
         for (key, value) in log {
             good(coordinator.replay(key, value.as_deref(), None));
         }
-        coordinator.loaded(1_000_000);
+        coordinator.loaded(1_000_000, 1_000_000);
         coordinator
     };
     let start = Instant::now();
@@ -205,7 +206,7 @@ fn classic_rebalance(members: usize, partitions: i32) {
     let mut replies = Vec::new();
     while replies.is_empty() {
         bench.now_ms = bench.coordinator.next_deadline().unwrap_or(bench.now_ms);
-        replies = bench.coordinator.on_time(bench.now_ms, &bench.topics).replies;
+        replies = bench.coordinator.on_time(bench.now_ms, bench.now_ms, &bench.topics).replies;
     }
     let joined: Vec<_> = replies
         .into_iter()

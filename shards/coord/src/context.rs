@@ -9,8 +9,10 @@ pub struct Token(pub u64);
 /// What a coordinator needs to know beside the request itself.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// Wall clock, milliseconds since 1970.
+    /// The clock of deadlines, milliseconds: runs evenly, whatever becomes of the wall clock.
     pub now_ms: i64,
+    /// Wall clock, milliseconds since 1970: for what is written down and compared after a restart.
+    pub wall_ms: i64,
     /// Names the answer, which may come with a later decision.
     pub token: Token,
     /// Version of the request.

@@ -83,6 +83,8 @@ pub struct Coordinator {
     pub(crate) deleted: Deleted,
     /// The log has been read: what comes now is our own.
     pub(crate) loaded: bool,
+    /// How far the wall clock is ahead of that of the deadlines.
+    pub(crate) wall_ahead_ms: i64,
 }
 
 impl Coordinator {
@@ -98,12 +100,14 @@ impl Coordinator {
             sweep: Sweep::default(),
             deleted: Deleted::default(),
             loaded: false,
+            wall_ahead_ms: 0,
         }
     }
 
     /// Decides on a request. See [`Decision`] for what to do with it.
     pub fn handle(&mut self, request: Request<'_, '_>, ctx: &Context<'_>) -> Decision {
         let mut out = Decision::default();
+        self.wall_ahead_ms = ctx.wall_ms.saturating_sub(ctx.now_ms);
         match request {
             Request::JoinGroup(request) => self.join_group(request, ctx, &mut out),
             Request::SyncGroup(request) => self.sync_group(request, ctx, &mut out),
@@ -134,8 +138,10 @@ impl Coordinator {
     }
 
     /// Does some of what has fallen due; [`next_deadline`](Self::next_deadline) tells whether more has.
-    pub fn on_time(&mut self, now_ms: i64, topics: &dyn Topics) -> Decision {
+    /// The clocks are those of a [`Context`].
+    pub fn on_time(&mut self, now_ms: i64, wall_ms: i64, topics: &dyn Topics) -> Decision {
         let mut out = Decision::default();
+        self.wall_ahead_ms = wall_ms.saturating_sub(now_ms);
         for _ in 0..TIMERS_PER_CALL_MAX {
             let Some(key) = self.timers.pop_due(now_ms) else { break };
             self.time_out(&key, topics, now_ms, &mut out);
@@ -211,7 +217,8 @@ impl Coordinator {
         let name = self.groups.get_key_value(id)?.0.clone();
         let Some(Group::Classic(group)) = self.groups.get_mut(id) else { return None };
         let (config, timers) = (&self.config, &mut self.timers);
-        Some((group, Step { id: name, now_ms, config, timers, out }))
+        let wall_ms = now_ms.saturating_add(self.wall_ahead_ms);
+        Some((group, Step { id: name, now_ms, wall_ms, config, timers, out }))
     }
 
     /// The same, made if it is not there.
@@ -222,7 +229,8 @@ impl Coordinator {
         out: &'a mut Decision,
     ) -> Option<(&'a mut ClassicGroup, Step<'a>)> {
         if !self.groups.contains_key(id) {
-            let group = Group::Classic(Box::new(ClassicGroup::new(Some(now_ms))));
+            let wall_ms = now_ms.saturating_add(self.wall_ahead_ms);
+            let group = Group::Classic(Box::new(ClassicGroup::new(Some(wall_ms))));
             self.groups.insert(Name::from(id), group);
         }
         self.classic(id, now_ms, out)

@@ -30,8 +30,10 @@ impl Coordinator {
     }
 
     /// The log has been read: from now on members are expected to be heard of, and old offsets to go.
-    pub fn loaded(&mut self, now_ms: i64) -> Decision {
+    /// The clocks are those of a [`Context`](crate::Context).
+    pub fn loaded(&mut self, now_ms: i64, wall_ms: i64) -> Decision {
         self.loaded = true;
+        self.wall_ahead_ms = wall_ms.saturating_sub(now_ms);
         self.sweep.start(now_ms + self.config.offsets_check_interval_ms);
         let mut out = Decision::default();
         let ids: Vec<Name> = self.groups.keys().cloned().collect();
@@ -70,7 +72,8 @@ impl Coordinator {
                 member.classic.as_ref().map_or(session_ms, |face| face.session_timeout_ms);
             let due_ms = now_ms + i64::from(timeout_ms);
             self.timers.set(Key::member(Kind::Session, id, &member.id), due_ms);
-            if member.state == MemberState::Unrevoked && member.classic.is_none() {
+            let must_revoke = member.state == MemberState::Unrevoked && !member.is_away();
+            if must_revoke && member.classic.is_none() {
                 let due_ms = now_ms + i64::from(member.rebalance_timeout_ms);
                 self.timers.set(Key::member(Kind::Revoke, id, &member.id), due_ms);
             }
@@ -80,13 +83,14 @@ impl Coordinator {
     /// Applies the records of a decision that have not been applied.
     pub(crate) fn apply_new(&mut self, out: &mut Decision, now_ms: i64) {
         let producer = out.producer.map(|producer| producer.id);
+        let wall_ms = now_ms.saturating_add(self.wall_ahead_ms);
         for record in &out.records[out.applied..] {
-            self.apply(record, producer, now_ms);
+            self.apply(record, producer, wall_ms);
         }
         out.applied = out.records.len();
     }
 
-    fn apply(&mut self, record: &Record<'_>, producer: Option<i64>, now_ms: i64) {
+    fn apply(&mut self, record: &Record<'_>, producer: Option<i64>, wall_ms: i64) {
         match record {
             Record::OffsetCommit(key, value) => {
                 if value.is_some() && !self.groups.contains_key(&*key.group) {
@@ -98,7 +102,7 @@ impl Coordinator {
             }
             Record::GroupMetadata(key, None) => self.forget_classic(&key.group),
             Record::GroupMetadata(key, Some(value)) => match self.groups.get_mut(&*key.group) {
-                Some(Group::Classic(group)) if self.loaded => group.confirm(value, now_ms),
+                Some(Group::Classic(group)) if self.loaded => group.confirm(value, wall_ms),
                 _ => {
                     let group = Group::Classic(Box::new(ClassicGroup::from_record(value)));
                     self.groups.insert(Name::from(&*key.group), group);

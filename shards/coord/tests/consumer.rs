@@ -564,3 +564,83 @@ fn a_lost_answer_is_made_up_for() {
     assert_eq!(reply.member_epoch, 3);
     assert_eq!(parts(&reply).len(), 2);
 }
+
+/// A static member that is away for a while has nothing to give up: it stays until its session ends, and
+/// a new coordinator sees it the same way.
+#[test]
+fn a_member_that_is_away_is_not_fenced_for_what_it_had_to_give_up() {
+    for reload in [false, true] {
+        let mut rig = Rig::new(hasty());
+        rig.beat(&Beat { instance: Some("i1"), rebalance_ms: 20_000, ..FIRST_BEAT });
+        rig.beat(&Beat { member: "m2", ..FIRST_BEAT });
+        // It is asked to give up two partitions, and goes.
+        rig.beat(&Beat { epoch: 2, instance: Some("i1"), ..BEAT });
+        let away = good(rig.beat(&Beat { epoch: -2, instance: Some("i1"), ..BEAT }));
+        assert_eq!(away.member_epoch, -2);
+        if reload {
+            rig.reload();
+        }
+        for _ in 0..4 {
+            rig.pass(10_000);
+            rig.beat(&Beat { member: "m2", epoch: 3, ..BEAT });
+        }
+        assert_eq!(rig.consumers().members.len(), 2, "its rebalance timeout is long over");
+        rig.pass(10_000);
+        assert_eq!(rig.consumers().members.len(), 1, "its session is");
+    }
+}
+
+/// A group that another broker wrote may have expressions that are none here: they go on standing for
+/// what they stood for, and keep nobody from joining.
+#[test]
+fn a_foreign_expression_keeps_nobody_out() {
+    let mut rig = Rig::new(hasty());
+    let u = rig.topics.topics["u"].id;
+    let foreign = "u(?=.)|u";
+    let (group_id, member_id) = (support::GROUP, "theirs");
+    let records = [
+        coord::Record::ConsumerMember(
+            m::ConsumerGroupMemberMetadataKey {
+                group_id: group_id.into(),
+                member_id: member_id.into(),
+            },
+            Some(m::ConsumerGroupMemberMetadataValue {
+                instance_id: None,
+                rack_id: None,
+                server_assignor: None,
+                classic_member_metadata: None,
+                subscribed_topic_regex: Some(foreign.into()),
+                rebalance_timeout_ms: 60_000,
+                ..Default::default()
+            }),
+        ),
+        coord::Record::ConsumerRegex(
+            m::ConsumerGroupRegularExpressionKey {
+                group_id: group_id.into(),
+                regular_expression: foreign.into(),
+            },
+            Some(m::ConsumerGroupRegularExpressionValue {
+                topics: vec!["u".into()].into(),
+                version: 7,
+                timestamp: 1,
+            }),
+        ),
+    ];
+    for record in records {
+        let (key, value) = record.to_bytes().unwrap();
+        rig.coordinator.replay(&key, value.as_deref(), None).unwrap();
+        rig.log.push((key, value, None));
+    }
+    rig.reload();
+    let joined = good(rig.beat(&Beat { topics: None, regex: Some("t"), ..FIRST_BEAT }));
+    rig.topics.set("t2", 1);
+    rig.pass(20_000);
+    good(rig.beat(&Beat { epoch: joined.member_epoch, ..BEAT }));
+    let group = rig.consumers();
+    let theirs = group.members.iter().find(|it| it.member_id == member_id).unwrap();
+    let target = theirs.target_assignment.topic_partitions.iter();
+    assert_eq!(target.map(|it| it.topic_id).collect::<Vec<_>>(), [u]);
+    let refused =
+        rig.beat(&Beat { member: "new", topics: None, regex: Some(foreign), ..FIRST_BEAT });
+    assert_eq!(support::code(refused.error_code), ErrorCode::InvalidRegularExpression);
+}

@@ -3,7 +3,7 @@
 //!
 //! What must hold, whatever happens:
 //! - no two living members think that they own one partition in one generation or at one time;
-//! - what was committed and acknowledged is what is fetched;
+//! - what was committed and acknowledged, in a transaction or not, is what is fetched;
 //! - once everyone behaves, the group settles within its timeouts, with all partitions owned.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -13,7 +13,10 @@ mod support;
 use std::collections::BTreeSet;
 
 use coord::{Config, Reply, Token};
-use support::{BEAT, Beat, COMMIT, Commit, FIRST_BEAT, JOIN, Join, Rig, assignment, next_random};
+use support::{
+    BEAT, Beat, COMMIT, Commit, FIRST_BEAT, JOIN, Join, Rig, TXN_COMMIT, TxnCommit, assignment,
+    next_random,
+};
 use wire::messages as m;
 use wire::{ErrorCode, Message, Reader, Uuid};
 
@@ -61,6 +64,8 @@ struct Model {
     /// Last acknowledged offset by partition.
     committed: Vec<i64>,
     next_offset: i64,
+    /// Commits that were accepted, outside of transactions and in one.
+    accepted: [usize; 2],
 }
 
 impl Model {
@@ -76,6 +81,7 @@ impl Model {
             protocols,
             committed: vec![-1; PARTITIONS as usize],
             next_offset: 0,
+            accepted: [0; 2],
         }
     }
 
@@ -99,10 +105,7 @@ impl Model {
     /// A coordinator that reads the log knows what this one does.
     fn check_log(&mut self) {
         let live = self.look(|rig| (rig.consumers(), rig.described()));
-        let mut fresh = coord::Coordinator::new(self.rig.config.clone());
-        for (key, value, producer) in &self.rig.log {
-            fresh.replay(key, value.as_deref(), *producer).unwrap();
-        }
+        let fresh = self.rig.replayed();
         assert_eq!(fresh.offset_count(), self.rig.coordinator.offset_count());
         assert_eq!(fresh.group_ids(), self.rig.coordinator.group_ids());
         let own = std::mem::replace(&mut self.rig.coordinator, fresh);
@@ -208,6 +211,20 @@ impl Model {
         let client = self.clients[at].clone();
         self.next_offset += 1;
         let offset = self.next_offset;
+        let transactional = self.below(3) == 0;
+        let counts = match transactional {
+            true => self.commit_in_transaction(&client, partition, offset),
+            false => self.commit_plainly(&client, partition, offset),
+        };
+        if counts {
+            self.committed[partition as usize] = offset;
+        }
+        let expected = self.committed[partition as usize];
+        let fetched = self.look(|rig| rig.fetch("t", partition, true));
+        assert_eq!(fetched, (expected, ErrorCode::None));
+    }
+
+    fn commit_plainly(&mut self, client: &Client, partition: i32, offset: i64) -> bool {
         let commit = Commit {
             member: &client.member,
             instance: client.instance.as_deref(),
@@ -216,14 +233,37 @@ impl Model {
             offset,
             ..COMMIT
         };
-        if let Some(Reply::OffsetCommit(reply)) = self.attempt(|rig| rig.send_commit(&commit))
-            && support::commit_code(&reply) == ErrorCode::None
-        {
-            self.committed[partition as usize] = offset;
+        let reply = self.attempt(|rig| rig.send_commit(&commit));
+        let done = matches!(&reply, Some(Reply::OffsetCommit(reply))
+            if support::commit_code(reply) == ErrorCode::None);
+        self.accepted[0] += usize::from(done);
+        done
+    }
+
+    /// A transaction of its own, which ends one way or the other.
+    fn commit_in_transaction(&mut self, client: &Client, partition: i32, offset: i64) -> bool {
+        let commit = TxnCommit {
+            producer: offset,
+            member: &client.member,
+            generation: client.epoch,
+            partition,
+            offset,
+            ..TXN_COMMIT
+        };
+        let reply = self.attempt(|rig| rig.send_txn_commit(&commit, 1));
+        let done = matches!(&reply, Some(Reply::TxnOffsetCommit(reply))
+            if reply.topics.iter().all(|topic| topic.partitions.iter().all(|it| it.error_code == 0)));
+        let commits = self.below(2) == 0;
+        if done {
+            let fetched = self.look(|rig| rig.fetch("t", partition, true));
+            assert_eq!(fetched, (-1, ErrorCode::UnstableOffsetCommit));
+            if self.below(4) == 0 {
+                self.rig.reload();
+            }
+            self.rig.marker(offset, commits);
+            self.accepted[1] += 1;
         }
-        let expected = self.committed[partition as usize];
-        let fetched = self.look(|rig| rig.fetch("t", partition, true));
-        assert_eq!(fetched, (expected, ErrorCode::None));
+        done && commits
     }
 
     fn act(&mut self, at: usize) {
@@ -467,6 +507,7 @@ fn read(bytes: &[u8]) -> BTreeSet<i32> {
 fn run(protocols: Protocols) {
     let only = std::env::var("COORD_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = only.map_or(0..SEEDS, |seed| seed..seed + 1);
+    let mut accepted = [0; 2];
     for seed in seeds {
         let mut model = Model::new(seed, protocols);
         for _ in 0..3 {
@@ -478,7 +519,9 @@ fn run(protocols: Protocols) {
             let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| model.settle()));
             assert!(settled.is_ok(), "COORD_SEED={seed} {protocols:?}");
         }
+        accepted.iter_mut().zip(model.accepted).for_each(|(sum, more)| *sum += more);
     }
+    assert!(accepted.iter().all(|count| *count > 50) || only.is_some(), "{accepted:?}");
 }
 
 #[test]

@@ -396,7 +396,7 @@ fn a_group_of_many_offsets_goes_in_pieces() {
     rig.now_ms = 2 * WEEK_MS;
     let mut most = 0;
     while rig.coordinator.next_deadline().is_some_and(|due| due <= rig.now_ms) {
-        let decision = rig.coordinator.on_time(rig.now_ms, &rig.topics);
+        let decision = rig.on_time();
         most = most.max(decision.records.len());
         rig.take_in(decision);
     }
@@ -407,7 +407,7 @@ fn a_group_of_many_offsets_goes_in_pieces() {
     rig.delete_topic("t");
     let mut most = 0;
     while rig.coordinator.next_deadline().is_some_and(|due| due <= rig.now_ms) {
-        let decision = rig.coordinator.on_time(rig.now_ms, &rig.topics);
+        let decision = rig.on_time();
         most = most.max(decision.records.len());
         rig.take_in(decision);
     }
@@ -435,10 +435,38 @@ fn many_groups_expire_in_steps() {
     rig.now_ms = 2 * WEEK_MS;
     let mut most = 0;
     while rig.coordinator.next_deadline().is_some_and(|due| due <= rig.now_ms) {
-        let decision = rig.coordinator.on_time(rig.now_ms, &rig.topics);
+        let decision = rig.on_time();
         most = most.max(decision.records.len());
         rig.take_in(decision);
     }
     assert_eq!((rig.coordinator.group_count(), rig.coordinator.offset_count()), (0, 0));
-    assert!(most <= 2_000, "{most} records in one batch");
+    assert!(most <= 2_000, "{most} records in one step");
+}
+
+/// A clock that is set changes nothing for members and their rebalances; what is written down is told and
+/// compared by the wall clock.
+#[test]
+fn a_wall_clock_that_is_set_ends_no_session_and_no_retention() {
+    const YEAR_MS: i64 = 365 * 24 * 3_600_000;
+    let mut rig = Rig::new(Config::default());
+    let token = rig.join(&Join { version: 3, ..JOIN });
+    // A join waits for others three seconds, though the clock is set back by a year.
+    rig.wall_ahead_ms = -YEAR_MS;
+    rig.pass(3_000);
+    let id = rig.join_reply(token).member_id.into_owned();
+    rig.sync(&id, None, 1, &[]);
+    rig.wall_ahead_ms = YEAR_MS;
+    rig.pass(9_999);
+    assert_eq!(rig.heartbeat(&id, None, 1), ErrorCode::None, "its session is not over");
+    rig.commit(&Commit { member: &id, generation: 1, ..COMMIT });
+    assert_eq!(rig.leave(&id, None), ErrorCode::None);
+    // The week counts from when the group became empty by the clock that holds now, also after a restart
+    // whose clock of deadlines begins there.
+    rig.now_ms += rig.wall_ahead_ms;
+    rig.wall_ahead_ms = 0;
+    rig.reload();
+    rig.pass(WEEK_MS - 600_000);
+    assert_eq!(rig.fetch("t", 0, false).0, 5);
+    rig.pass(1_300_000);
+    assert_eq!(rig.fetch("t", 0, false).0, -1);
 }

@@ -52,6 +52,9 @@ pub(crate) trait Machine: Sized + 'static {
     /// One that has read nothing yet.
     fn begin(shard: &Shard, partition: &Partition) -> Self;
 
+    /// The clock that its deadlines go by, in milliseconds.
+    fn clock_ms(shard: &Shard) -> i64;
+
     /// Bytes of the log to read at a time when it is loaded.
     fn load_piece_bytes(shard: &Shard) -> usize;
 

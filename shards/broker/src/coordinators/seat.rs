@@ -180,7 +180,7 @@ impl<M: Machine> Seat<M> {
         let token = Token(active.next_token);
         active.next_token += 1;
         let now_ms = reactor::wall_clock_ms();
-        let mut decided = decide(&mut active.machine, token, now_ms);
+        let mut decided = decide(&mut active.machine, token, M::clock_ms(shard));
         let now = self.answered_now(active, token, &mut decided);
         let later = now.is_none().then(|| {
             let (sender, receiver) = oneshot();
@@ -305,7 +305,7 @@ impl<M: Machine> Seat<M> {
         let mut phase = self.phase.borrow_mut();
         let Phase::Active(active) = &mut *phase else { return };
         let now_ms = reactor::wall_clock_ms();
-        let decided = decide(&mut active.machine, now_ms);
+        let decided = decide(&mut active.machine, M::clock_ms(shard));
         if let Err(failed) = self.take_in(shard, active, decided, now_ms) {
             self.fail(&mut phase, &failed, None);
         }
@@ -404,17 +404,18 @@ impl<M: Machine> Seat<M> {
     ) -> Result<Todo, Failed> {
         self.append_held(active, now_ms)?;
         self.send_acknowledged(active, errands);
-        let is_due = |due_ms: &i64| *due_ms <= now_ms;
+        let clock_ms = M::clock_ms(shard);
+        let is_due = |due_ms: &i64| *due_ms <= clock_ms;
         let has_space = !self.is_out_of_space(shard);
         let due = active.machine.next_deadline();
         if has_space && active.held == 0 && due.as_ref().is_some_and(is_due) {
-            let decided = active.machine.on_time(shard, now_ms);
+            let decided = active.machine.on_time(shard, clock_ms);
             self.take_in(shard, active, decided, now_ms)?;
             return Ok(Todo::More);
         }
         // Without space what falls due waits.
         let later =
-            |due_ms: i64| if has_space { due_ms } else { due_ms.max(now_ms + LOOK_AGAIN_MS) };
+            |due_ms: i64| if has_space { due_ms } else { due_ms.max(clock_ms + LOOK_AGAIN_MS) };
         let deadline_ms = due.filter(|_| active.held == 0).map(later);
         active.armed = deadline_ms;
         let appended = active.queue.front().filter(|step| step.batch.is_none());
@@ -579,7 +580,7 @@ async fn work<M: Machine>(shard: &Rc<Shard>, seat: &Rc<Seat<M>>) {
             Todo::Over => return,
             Todo::More => reactor::yield_now().await,
             Todo::Wait { acknowledged, room, deadline_ms } => {
-                let ms = deadline_ms.map(|due_ms| due_ms - reactor::wall_clock_ms());
+                let ms = deadline_ms.map(|due_ms| due_ms - M::clock_ms(shard));
                 seat.wait(kicked, acknowledged, room, ms).await;
             }
         }
@@ -617,7 +618,7 @@ impl<M: Machine> Seat<M> {
             return false;
         }
         let now_ms = reactor::wall_clock_ms();
-        let decided = machine.loaded(shard, &self.partition, now_ms);
+        let decided = machine.loaded(shard, &self.partition, M::clock_ms(shard));
         let mut active = Box::new(Active {
             machine,
             waiting: AHashMap::new(),

@@ -100,6 +100,7 @@ fn hand_in(
     seat.hand_in(shard, |machine, token, now_ms| {
         let context = Context {
             now_ms,
+            wall_ms: reactor::wall_clock_ms(),
             token,
             version: from.version,
             client_id: &client_id,

@@ -36,6 +36,11 @@ impl Machine for Coordinator {
         Coordinator::new(settings::of_shard(shard))
     }
 
+    /// A wall clock that is set must not end sessions, nor put off rebalances.
+    fn clock_ms(shard: &Shard) -> i64 {
+        shard.groups.clock.now_ms()
+    }
+
     fn load_piece_bytes(shard: &Shard) -> usize {
         usize::try_from(shard.config().groups.load_buffer_bytes).unwrap_or(usize::MAX)
     }
@@ -62,7 +67,7 @@ impl Machine for Coordinator {
         if !missed.is_empty() {
             self.topics_deleted(&missed);
         }
-        Coordinator::loaded(self, now_ms).into()
+        Coordinator::loaded(self, now_ms, reactor::wall_clock_ms()).into()
     }
 
     fn next_deadline(&mut self) -> Option<i64> {
@@ -70,7 +75,8 @@ impl Machine for Coordinator {
     }
 
     fn on_time(&mut self, shard: &Shard, now_ms: i64) -> Decided<Self> {
-        Coordinator::on_time(self, now_ms, &ImageTopics::new(shard)).into()
+        let wall_ms = reactor::wall_clock_ms();
+        Coordinator::on_time(self, now_ms, wall_ms, &ImageTopics::new(shard)).into()
     }
 
     fn to_bytes(record: &Self::Record) -> Result<(Vec<u8>, Option<Vec<u8>>), CoordError> {

@@ -18,6 +18,7 @@ use log::TransactionMarker;
 use meta::Changes;
 use meta::config::{Resource, ResourceKind};
 use meta::controller::GROUP_OFFSETS_TOPIC;
+use reactor::Instant;
 use wire::{ErrorCode, Uuid};
 
 pub(crate) use ask::{Begun, ask, ask_all, ask_each, begin};
@@ -41,6 +42,24 @@ pub(crate) struct Groups {
     /// start: one that has read its log is told of them. It may know of them already.
     missed: RefCell<Vec<(String, Uuid)>>,
     counted: Counted,
+    clock: Clock,
+}
+
+/// The time since 1970 as it was at the start, and what has passed since: it runs evenly.
+struct Clock {
+    wall_ms: i64,
+    at: Instant,
+}
+
+impl Clock {
+    fn begin() -> Self {
+        Clock { wall_ms: reactor::wall_clock_ms(), at: reactor::now() }
+    }
+
+    fn now_ms(&self) -> i64 {
+        let passed_ms = i64::try_from(self.at.elapsed().as_millis()).unwrap_or(i64::MAX);
+        self.wall_ms.saturating_add(passed_ms)
+    }
 }
 
 impl Default for Groups {
@@ -50,6 +69,7 @@ impl Default for Groups {
             topics_version: Cell::new(-1),
             missed: RefCell::default(),
             counted: Counted::default(),
+            clock: Clock::begin(),
         }
     }
 }

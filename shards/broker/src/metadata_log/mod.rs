@@ -13,7 +13,7 @@
 mod snapshot;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -107,16 +107,32 @@ impl MetadataLog {
         while next < end {
             let read = read_records(&log, next, end).await?;
             self.behind.set(self.behind.get() + read.bytes);
-            let delta = Delta { base_offset: next, records: read.records.into() };
-            let changes = image.apply_delta(&delta)?;
-            let mut deleted = self.deleted.borrow_mut();
-            deleted.extend(changes.deleted.iter().map(|it| (it.name.to_string(), it.id)));
-            let too_many = deleted.len().saturating_sub(MISSED_MAX);
-            deleted.drain(..too_many);
-            drop(deleted);
+            self.note_deleted(&read.records, image);
+            image.apply_delta(&Delta { base_offset: next, records: read.records.into() })?;
             next = read.next;
         }
         Ok(())
+    }
+
+    /// Notes the topics that records delete which the image does not know yet. What comes and goes within
+    /// one delta is no change to the image, so it is the records that are looked at.
+    fn note_deleted(&self, records: &[MetadataRecord], image: &Image) {
+        let mut made: HashMap<Uuid, &str> = HashMap::new();
+        let mut deleted = self.deleted.borrow_mut();
+        for record in records {
+            match record {
+                MetadataRecord::Topic(topic) => drop(made.insert(topic.topic_id, &topic.name)),
+                MetadataRecord::RemoveTopic(removed) => {
+                    let id = removed.topic_id;
+                    let known = image.topic_by_id(id).map(|topic| &*topic.name);
+                    let name = made.get(&id).copied().or(known);
+                    deleted.extend(name.map(|name| (name.to_owned(), id)));
+                }
+                _ => {}
+            }
+        }
+        let too_many = deleted.len().saturating_sub(MISSED_MAX);
+        deleted.drain(..too_many);
     }
 
     /// Topics, by name and id, that were deleted by records behind the snapshot that this began with: the

@@ -50,6 +50,11 @@ impl Machine for TxnCoordinator {
         TxnCoordinator::new(config(shard), partition.leader_epoch())
     }
 
+    /// The wall clock: how old a transaction is counts from what stands in the log.
+    fn clock_ms(_shard: &Shard) -> i64 {
+        reactor::wall_clock_ms()
+    }
+
     fn load_piece_bytes(shard: &Shard) -> usize {
         usize::try_from(shard.config().transactions.load_buffer_bytes).unwrap_or(usize::MAX)
     }

@@ -196,6 +196,66 @@ impl Client {
         Ok(topic.partitions.to_vec().first().map_or(-1, |it| it.error_code))
     }
 
+    /// Commits to the first partition of a topic, this often in one request with this metadata; gives the
+    /// distinct errors.
+    pub async fn commit_often(
+        &mut self,
+        group: &str,
+        topic: &str,
+        (times, metadata): (usize, &str),
+    ) -> Result<Vec<i16>, Gone> {
+        let partition = commit::OffsetCommitRequestPartition {
+            committed_offset: 1,
+            committed_metadata: Some(metadata.into()),
+            ..Default::default()
+        };
+        let topic = commit::OffsetCommitRequestTopic {
+            name: topic.into(),
+            partitions: vec![partition; times].into(),
+            ..Default::default()
+        };
+        let request = m::OffsetCommitRequest {
+            group_id: group.into(),
+            generation_id_or_member_epoch: -1,
+            topics: vec![topic].into(),
+            ..Default::default()
+        };
+        let done: OffsetCommitResponse<'static> =
+            self.call::<_, OffsetCommit>(ApiKey::OffsetCommit, 9, &request).await?;
+        let partitions = done.topics.iter().flat_map(|topic| topic.partitions.to_vec());
+        let mut errors: Vec<i16> = partitions.map(|partition| partition.error_code).collect();
+        errors.dedup();
+        Ok(errors)
+    }
+
+    /// All offsets of groups, in one request: how many of each the answer has.
+    pub async fn committed_by(&mut self, groups: &[&str]) -> Result<Vec<(String, usize)>, Gone> {
+        let asked = groups.iter().map(|group| fetch::OffsetFetchRequestGroup {
+            group_id: (*group).into(),
+            topics: None,
+            ..Default::default()
+        });
+        let request = m::OffsetFetchRequest { groups: asked.collect(), ..Default::default() };
+        let found: OffsetFetchResponse<'static> =
+            self.call::<_, OffsetFetch>(ApiKey::OffsetFetch, 9, &request).await?;
+        let counted = found.groups.iter().map(|group| {
+            let offsets = group.topics.iter().map(|topic| topic.partitions.len()).sum();
+            (group.group_id.to_string(), offsets)
+        });
+        Ok(counted.collect())
+    }
+
+    /// Deletes groups in one request: names and errors as they are answered.
+    pub async fn delete_groups(&mut self, groups: &[&str]) -> Result<Vec<(String, i16)>, Gone> {
+        let request = m::DeleteGroupsRequest {
+            groups_names: groups.iter().map(|group| (*group).into()).collect(),
+        };
+        let done: DeleteGroupsResponse<'static> =
+            self.call::<_, DeleteGroups>(ApiKey::DeleteGroups, 2, &request).await?;
+        let results = done.results.iter();
+        Ok(results.map(|result| (result.group_id.to_string(), result.error_code)).collect())
+    }
+
     /// Commits an offset to each of these partitions, with metadata of this length; gives the distinct
     /// errors.
     pub async fn commit_many(

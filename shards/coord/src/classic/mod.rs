@@ -63,7 +63,7 @@ pub(crate) struct ClassicGroup {
     pub state: State,
     /// Whether the rebalance under way is the first one since the group was empty.
     from_empty: bool,
-    /// When the state began; not known of groups from old logs.
+    /// When the state began, by the wall clock; not known of groups from old logs.
     pub since_ms: Option<i64>,
     pub generation: i32,
     pub protocol_type: Option<Name>,
@@ -102,17 +102,19 @@ struct Initial {
 pub(crate) struct Step<'a> {
     pub id: Name,
     pub now_ms: i64,
+    /// For what is written down.
+    pub wall_ms: i64,
     pub config: &'a Config,
     pub timers: &'a mut Timers,
     pub out: &'a mut Decision,
 }
 
 impl ClassicGroup {
-    pub fn new(now_ms: Option<i64>) -> Self {
+    pub fn new(since_ms: Option<i64>) -> Self {
         ClassicGroup {
             state: State::Empty,
             from_empty: false,
-            since_ms: now_ms,
+            since_ms,
             generation: 0,
             protocol_type: None,
             protocol: None,
@@ -162,10 +164,10 @@ impl ClassicGroup {
         }
     }
 
-    fn turn(&mut self, state: State, now_ms: i64) {
+    fn turn(&mut self, state: State, wall_ms: i64) {
         self.from_empty = self.state == State::Empty;
         self.state = state;
-        self.since_ms = Some(now_ms);
+        self.since_ms = Some(wall_ms);
     }
 
     /// Adds a member, the first of which leads.

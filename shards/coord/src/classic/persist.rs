@@ -91,10 +91,10 @@ impl ClassicGroup {
 
     /// A record of our own comes back: it says what we know, and that the leader's assignment is in
     /// the log, which makes the group stable.
-    pub fn confirm(&mut self, value: &m::GroupMetadataValue<'_>, now_ms: i64) {
+    pub fn confirm(&mut self, value: &m::GroupMetadataValue<'_>, wall_ms: i64) {
         let same = value.generation == self.generation && !value.members.is_empty();
         if same && self.state == State::Completing {
-            self.turn(State::Stable, now_ms);
+            self.turn(State::Stable, wall_ms);
         }
     }
 }

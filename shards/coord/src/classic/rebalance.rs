@@ -41,7 +41,7 @@ impl ClassicGroup {
         self.unsynced.clear();
         step.timers.cancel(&Key::group(Kind::Sync, &step.id));
         let was_empty = self.state == State::Empty;
-        self.turn(State::Preparing, step.now_ms);
+        self.turn(State::Preparing, step.wall_ms);
         if was_empty {
             let delay_ms = i64::from(step.config.initial_rebalance_delay_ms);
             let left_ms = (self.rebalance_timeout_ms() - delay_ms).max(0);
@@ -103,13 +103,13 @@ impl ClassicGroup {
             self.protocol = None;
             self.leader = None;
             self.subscribed = self.read_subscriptions();
-            self.turn(State::Empty, step.now_ms);
+            self.turn(State::Empty, step.wall_ms);
             let record = self.record(&step.id);
             return step.out.records.push(record);
         }
         self.protocol = self.elect_protocol();
         self.subscribed = self.read_subscriptions();
-        self.turn(State::Completing, step.now_ms);
+        self.turn(State::Completing, step.wall_ms);
         self.tell_generation(step);
     }
 

@@ -11,6 +11,7 @@ use crate::context::{Context, Topics};
 use crate::coordinator::{Coordinator, Group};
 use crate::error::Refusal;
 use crate::request::Decision;
+use crate::timers::{Key, Kind};
 use wire::ErrorCode;
 
 impl Coordinator {
@@ -53,6 +54,10 @@ impl Coordinator {
             away.forget_epochs();
             out.records.push(records::current(id, &away));
             self.apply_new(out, ctx.now_ms);
+            // There is nobody to give anything up: only its session counts.
+            if let Some((group, _)) = self.groups.get_key_value(id) {
+                self.timers.cancel(&Key::member(Kind::Revoke, group, &name));
+            }
         } else {
             self.remove_members(id, std::slice::from_ref(&name), ctx.topics, ctx.now_ms, out);
             self.downgrade(id, ctx.topics, ctx.now_ms, out);

@@ -140,6 +140,11 @@ impl Member {
         }
     }
 
+    /// Whether it is a static member that will be back.
+    pub fn is_away(&self) -> bool {
+        self.epoch == STATIC_LEAVE_EPOCH
+    }
+
     /// Whether the member has all that the target assignment of an epoch gives it.
     pub fn has_reached(&self, epoch: i32) -> bool {
         self.state == MemberState::Stable && self.epoch == epoch

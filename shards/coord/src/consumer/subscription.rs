@@ -1,6 +1,8 @@
 //! What a group subscribes to, and what those topics look like.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use ahash::AHashSet;
 
 use super::{ConsumerGroup, Member, Resolved};
 use crate::Name;
@@ -21,22 +23,27 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The topics of one member, by name and by expression.
-    pub fn topics_of(&self, member: &Member) -> BTreeSet<Name> {
+    /// The topics of one member, by name and by expression, some of them perhaps twice.
+    pub fn topics_of<'v>(&'v self, member: &'v Member) -> impl Iterator<Item = &'v Name> {
         let resolved = member.regex.as_deref().and_then(|regex| self.regexes.get(regex));
         let by_regex = resolved.into_iter().flat_map(|resolved| resolved.topics.iter());
-        member.topics.iter().chain(by_regex).cloned().collect()
+        member.topics.iter().chain(by_regex)
     }
 
     /// The topics of all members that exist.
     pub fn topics(&self, cluster: &dyn Topics) -> BTreeMap<Name, TopicInfo> {
-        let mut names: BTreeSet<Name> = BTreeSet::new();
+        let mut names: AHashSet<&Name> = AHashSet::new();
         for member in self.members.values() {
-            names.extend(self.topics_of(member));
+            names.extend(member.topics.iter());
         }
+        // What an expression stands for counts once, however many members have it.
+        let used: AHashSet<&str> =
+            self.members.values().filter_map(|member| member.regex.as_deref()).collect();
+        let resolved = used.into_iter().filter_map(|regex| self.regexes.get(regex));
+        names.extend(resolved.flat_map(|resolved| resolved.topics.iter()));
         let known = names.into_iter().filter_map(|name| {
-            let info = cluster.by_name(&name)?;
-            Some((name, info))
+            let info = cluster.by_name(name)?;
+            Some((name.clone(), info))
         });
         known.collect()
     }

@@ -46,7 +46,6 @@ pub(crate) fn compute(
             rack: member.rack.as_deref(),
             topics: view
                 .topics_of(member)
-                .iter()
                 .filter_map(|name| topics.get(name).map(|info| info.id))
                 .collect(),
             current: before.get(&*member.id).copied().unwrap_or(&nothing),

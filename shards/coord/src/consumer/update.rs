@@ -13,7 +13,7 @@ use wire::{ErrorCode, Uuid};
 
 use super::member::{JOIN_EPOCH, STATIC_LEAVE_EPOCH};
 use super::reconcile::{Goal, reconcile};
-use super::regex::{REFRESH_MIN_MS, resolve};
+use super::regex::{REFRESH_MIN_MS, compile, resolve};
 use super::subscription::{View, metadata_hash};
 use super::{ClassicFace, ConsumerGroup, Held, Member, MemberState, Resolved, records, target};
 use crate::Name;
@@ -214,7 +214,7 @@ impl ConsumerGroup {
     }
 
     /// Raises the group's epoch and makes a target assignment, where there is a reason to. Most
-    /// heartbeats have none, and cost nothing here.
+    /// heartbeats have none.
     fn outcome(
         &self,
         said: &Said<'_>,
@@ -418,14 +418,28 @@ impl ConsumerGroup {
         for text in self.regexes.keys().filter(|text| !used.contains(text)) {
             out.records.push(records::no_regex(group, text));
         }
+        let news = said.after.regex.as_ref().filter(|_| said.after.regex != said.before.regex);
+        let is_current = self.looked.regexes.is_some_and(|(at, _)| at == ctx.topics.version());
         let mut regexes = BTreeMap::new();
         for text in used {
-            let resolved = resolve(text, ctx)?;
-            let known = self.regexes.get(text).filter(|known| known.topics == resolved.topics);
-            if known.is_none() {
+            let known = self.regexes.get(text);
+            if news == Some(text) {
+                compile(text)?;
+            }
+            if let Some(known) = known.filter(|_| is_current) {
+                regexes.insert(text.clone(), known.clone());
+                continue;
+            }
+            let resolved = match resolve(text, ctx) {
+                Ok(resolved) => resolved,
+                // One that another broker took, whose log this was: it goes on standing for what it did.
+                Err(_) => known.cloned().unwrap_or_default(),
+            };
+            let same = known.filter(|known| known.topics == resolved.topics);
+            if same.is_none() {
                 out.records.push(records::regex(group, text, &resolved));
             }
-            regexes.insert(text.clone(), known.cloned().unwrap_or(resolved));
+            regexes.insert(text.clone(), same.cloned().unwrap_or(resolved));
         }
         Ok(regexes)
     }

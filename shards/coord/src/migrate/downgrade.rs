@@ -25,7 +25,8 @@ impl Coordinator {
         if !all_classic || !may || members > self.config.classic_members_max {
             return;
         }
-        let converted = convert(group, topics, now_ms);
+        let wall_ms = now_ms.saturating_add(self.wall_ahead_ms);
+        let converted = convert(group, topics, wall_ms);
         let ids: Vec<Name> = group.members.keys().cloned().collect();
         let mut records = Vec::new();
         group.tombstones(&name, &mut records);
@@ -69,9 +70,9 @@ impl Coordinator {
     }
 }
 
-fn convert(group: &ConsumerGroup, topics: &dyn Topics, now_ms: i64) -> ClassicGroup {
+fn convert(group: &ConsumerGroup, topics: &dyn Topics, wall_ms: i64) -> ClassicGroup {
     let protocol_type = Name::from(CONSUMER_PROTOCOL);
-    let mut converted = ClassicGroup::new(Some(now_ms));
+    let mut converted = ClassicGroup::new(Some(wall_ms));
     converted.generation = group.epoch;
     converted.state = State::Stable;
     for member in group.members.values() {

@@ -102,7 +102,7 @@ impl Coordinator {
         };
         let expire_ms = match request.retention_time_ms {
             ..0 => -1,
-            retention_ms => ctx.now_ms.saturating_add(retention_ms),
+            retention_ms => ctx.wall_ms.saturating_add(retention_ms),
         };
         let topics = request.topics.iter().map(|topic| OfferedTopic {
             name: topic.name,
@@ -320,7 +320,7 @@ fn record(
         offset: offered.offset,
         leader_epoch: offered.leader_epoch,
         metadata: String::from(offered.metadata.as_deref().unwrap_or_default()).into(),
-        commit_timestamp: ctx.now_ms,
+        commit_timestamp: ctx.wall_ms,
         expire_timestamp: expire_ms,
         topic_id: topic.id,
     };

@@ -27,7 +27,7 @@ pub(crate) enum Retention {
     Kept,
 }
 
-/// Groups looked at, and records made, in one step of a sweep: keeps one batch and one step short.
+/// Groups looked at, and records made, in one step of a sweep: keeps it short, whatever the groups hold.
 const SWEEP_GROUPS_MAX: usize = 1_000;
 const SWEEP_RECORDS_MAX: usize = 2_000;
 
@@ -40,9 +40,10 @@ impl Coordinator {
         if self.sweep.left.is_empty() {
             self.sweep.left = self.groups.keys().cloned().collect();
         }
+        let wall_ms = now_ms.saturating_add(self.wall_ahead_ms);
         for _ in 0..SWEEP_GROUPS_MAX {
             let Some(group) = self.sweep.left.pop() else { break };
-            let done = self.expire_group(&group, now_ms, out);
+            let done = self.expire_group(&group, wall_ms, out);
             if !done {
                 self.sweep.left.push(group);
             }
@@ -58,7 +59,7 @@ impl Coordinator {
 
     /// Tombstones for a group's expired offsets, and for the group if nothing of it is left. Returns
     /// false if there may be more of them.
-    fn expire_group(&mut self, id: &Name, now_ms: i64, out: &mut Decision) -> bool {
+    fn expire_group(&mut self, id: &Name, wall_ms: i64, out: &mut Decision) -> bool {
         let Some(group) = self.groups.get(id) else { return true };
         let retention = group.retention();
         let retention_ms = self.config.offsets_retention_ms;
@@ -68,7 +69,7 @@ impl Coordinator {
                 let subscribed = group.is_subscribed_to(topic);
                 for (partition, committed) in parts.iter() {
                     let gone = !subscribed
-                        && is_expired(committed, retention, now_ms, retention_ms)
+                        && is_expired(committed, retention, wall_ms, retention_ms)
                         && !self.offsets.is_pending(id, topic, partition);
                     if gone && out.records.len() >= SWEEP_RECORDS_MAX {
                         return false;
@@ -162,15 +163,20 @@ impl Offsets {
     }
 }
 
-fn is_expired(committed: &Committed, retention: Retention, now_ms: i64, retention_ms: i64) -> bool {
+fn is_expired(
+    committed: &Committed,
+    retention: Retention,
+    wall_ms: i64,
+    retention_ms: i64,
+) -> bool {
     let from_ms = match retention {
         Retention::Kept => return false,
         Retention::FromCommit | Retention::FromEmpty(None) => committed.commit_ms,
         Retention::FromEmpty(Some(empty_ms)) => empty_ms,
     };
     match committed.expire_ms {
-        ..0 => now_ms.saturating_sub(from_ms) >= retention_ms,
+        ..0 => wall_ms.saturating_sub(from_ms) >= retention_ms,
         // Only old clients say when, and then that counts and nothing else.
-        expire_ms => now_ms >= expire_ms,
+        expire_ms => wall_ms >= expire_ms,
     }
 }

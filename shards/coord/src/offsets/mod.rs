@@ -89,13 +89,45 @@ impl GroupOffsets {
     }
 }
 
+/// The open transactions of one group.
+#[derive(Debug, Default)]
+struct Open {
+    producers: AHashSet<i64>,
+    /// How many of them hold an offset of a partition, by topic.
+    holders: AHashMap<Name, AHashMap<i32, u32>>,
+}
+
+impl Open {
+    fn add(&mut self, topic: &Name, partition: i32) {
+        *self.holders.entry(topic.clone()).or_default().entry(partition).or_default() += 1;
+    }
+
+    /// One holder less, or none at all.
+    fn take(&mut self, topic: &str, partition: i32, all: bool) {
+        let Some(parts) = self.holders.get_mut(topic) else { return };
+        if let Some(count) = parts.get_mut(&partition) {
+            *count = if all { 0 } else { count.saturating_sub(1) };
+            if *count == 0 {
+                parts.remove(&partition);
+            }
+        }
+        if parts.is_empty() {
+            self.holders.remove(topic);
+        }
+    }
+
+    fn holds(&self, topic: &str, partition: i32) -> bool {
+        self.holders.get(topic).is_some_and(|parts| parts.contains_key(&partition))
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Offsets {
     groups: AHashMap<Name, GroupOffsets>,
     /// By producer id: what its open transaction would commit.
     pending: AHashMap<i64, AHashMap<Name, GroupOffsets>>,
-    /// Producers with an open transaction, by group.
-    open: AHashMap<Name, Vec<i64>>,
+    /// By group: its open transactions.
+    open: AHashMap<Name, Open>,
     names: AHashSet<Name>,
     sequence: u64,
 }
@@ -124,7 +156,7 @@ impl Offsets {
 
     /// What each open transaction holds of a group.
     fn pending_in<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a GroupOffsets> {
-        let producers = self.open.get(group).into_iter().flatten();
+        let producers = self.open.get(group).into_iter().flat_map(|open| &open.producers);
         producers.filter_map(move |producer| self.pending.get(producer)?.get(group))
     }
 
@@ -135,12 +167,7 @@ impl Offsets {
 
     /// Whether an open transaction holds an offset of the partition.
     pub fn is_pending(&self, group: &str, topic: &str, partition: i32) -> bool {
-        self.open.get(group).is_some_and(|producers| {
-            producers
-                .iter()
-                .filter_map(|producer| self.pending.get(producer)?.get(group))
-                .any(|offsets: &GroupOffsets| offsets.get(topic, partition).is_some())
-        })
+        self.open.get(group).is_some_and(|open| open.holds(topic, partition))
     }
 
     /// Whether any transaction of the group is open.
@@ -150,11 +177,9 @@ impl Offsets {
 
     /// The partitions of a group that open transactions hold offsets of.
     pub fn pending_of(&self, group: &str) -> Vec<(Name, i32)> {
-        let producers = self.open.get(group).into_iter().flatten();
-        let offsets = producers.filter_map(|producer| self.pending.get(producer)?.get(group));
-        let parts = offsets.flat_map(|offsets| &offsets.topics).flat_map(|(topic, parts)| {
-            parts.iter().map(|(partition, _)| (topic.clone(), partition))
-        });
+        let topics = self.open.get(group).into_iter().flat_map(|open| &open.holders);
+        let parts = topics
+            .flat_map(|(topic, parts)| parts.keys().map(|partition| (topic.clone(), *partition)));
         parts.collect()
     }
 
@@ -187,10 +212,12 @@ impl Offsets {
             None => self.groups.entry(group).or_default(),
             Some(producer) => {
                 let open = self.open.entry(group.clone()).or_default();
-                if !open.contains(&producer) {
-                    open.push(producer);
+                open.producers.insert(producer);
+                let offsets = self.pending.entry(producer).or_default().entry(group).or_default();
+                if offsets.get(&topic, key.partition).is_none() {
+                    open.add(&topic, key.partition);
                 }
-                self.pending.entry(producer).or_default().entry(group).or_default()
+                offsets
             }
         };
         offsets.put(&topic, key.partition, committed);
@@ -200,8 +227,11 @@ impl Offsets {
     pub fn replay_marker(&mut self, producer: i64, commit: bool) {
         for (group, offsets) in self.pending.remove(&producer).unwrap_or_default() {
             if let Some(open) = self.open.get_mut(&group) {
-                open.retain(|id| *id != producer);
-                if open.is_empty() {
+                open.producers.remove(&producer);
+                for (topic, parts) in offsets.topics() {
+                    parts.iter().for_each(|(partition, _)| open.take(topic, partition, false));
+                }
+                if open.producers.is_empty() {
                     self.open.remove(&group);
                 }
             }
@@ -229,7 +259,12 @@ impl Offsets {
                 self.groups.remove(group);
             }
         }
-        for producer in self.open.get(group).into_iter().flatten() {
+        let Some(open) = self.open.get_mut(group) else { return };
+        if !open.holds(topic, partition) {
+            return;
+        }
+        open.take(topic, partition, true);
+        for producer in &open.producers {
             let pending = self.pending.get_mut(producer).and_then(|groups| groups.get_mut(group));
             if let Some(offsets) = pending {
                 offsets.remove(topic, partition);

@@ -50,6 +50,8 @@ impl Topics for TestTopics {
     }
 }
 
+/// Key, value, and the producer of a transactional batch. A marker has no key, and whether it commits as
+/// its value.
 pub type LogEntry = (Vec<u8>, Option<Vec<u8>>, Option<i64>);
 
 pub struct Rig {
@@ -58,6 +60,8 @@ pub struct Rig {
     pub topics: TestTopics,
     pub log: Vec<LogEntry>,
     pub now_ms: i64,
+    /// How far the wall clock is ahead.
+    pub wall_ahead_ms: i64,
     pub replies: HashMap<Token, Reply>,
     versions: HashMap<Token, i16>,
     tokens: u64,
@@ -77,13 +81,14 @@ impl Rig {
         topics.set("t", 4);
         topics.set("u", 2);
         let mut coordinator = Coordinator::new(config.clone());
-        assert!(coordinator.loaded(1_000).records.is_empty());
+        assert!(coordinator.loaded(1_000, 1_000).records.is_empty());
         Rig {
             coordinator,
             config,
             topics,
             log: Vec::new(),
             now_ms: 1_000,
+            wall_ahead_ms: 0,
             replies: HashMap::new(),
             versions: HashMap::new(),
             tokens: 0,
@@ -165,6 +170,7 @@ impl Rig {
         id[8..].copy_from_slice(&token.0.to_be_bytes());
         let ctx = Context {
             now_ms: self.now_ms,
+            wall_ms: self.now_ms + self.wall_ahead_ms,
             token,
             version,
             client_id: client,
@@ -195,7 +201,7 @@ impl Rig {
         let mut rounds = 0;
         while let Some(due) = self.coordinator.next_deadline().filter(|due| *due <= end) {
             self.now_ms = self.now_ms.max(due);
-            let decision = self.coordinator.on_time(self.now_ms, &self.topics);
+            let decision = self.on_time();
             self.take_in(decision);
             rounds += 1;
             assert!(rounds < 100_000, "deadlines that do not end");
@@ -203,20 +209,36 @@ impl Rig {
         self.now_ms = end;
     }
 
+    /// One step of what has fallen due.
+    pub fn on_time(&mut self) -> Decision {
+        let wall_ms = self.now_ms + self.wall_ahead_ms;
+        self.coordinator.on_time(self.now_ms, wall_ms, &self.topics)
+    }
+
     /// The coordinator dies; another one reads the log.
     pub fn reload(&mut self) {
         if self.kafka.is_some() {
             return;
         }
-        let mut fresh = Coordinator::new(self.config.clone());
-        for (key, value, producer) in &self.log {
-            fresh.replay(key, value.as_deref(), *producer).unwrap();
-        }
-        self.coordinator = fresh;
-        let decision = self.coordinator.loaded(self.now_ms);
+        self.coordinator = self.replayed();
+        let decision = self.coordinator.loaded(self.now_ms, self.now_ms + self.wall_ahead_ms);
         self.take_in(decision);
         self.replies.clear();
         self.versions.clear();
+    }
+
+    /// A coordinator that has read the log.
+    pub fn replayed(&self) -> Coordinator {
+        let mut fresh = Coordinator::new(self.config.clone());
+        for (key, value, producer) in &self.log {
+            match producer {
+                Some(producer) if key.is_empty() => {
+                    fresh.replay_marker(*producer, value.as_deref() == Some(&[1]));
+                }
+                _ => fresh.replay(key, value.as_deref(), *producer).unwrap(),
+            }
+        }
+        fresh
     }
 
     /// Whether a request has no answer yet.
@@ -226,6 +248,7 @@ impl Rig {
 
     pub fn marker(&mut self, producer: i64, commit: bool) {
         self.coordinator.replay_marker(producer, commit);
+        self.log.push((Vec::new(), Some(vec![u8::from(commit)]), Some(producer)));
     }
 
     pub fn join(&mut self, join: &Join<'_>) -> Token {
