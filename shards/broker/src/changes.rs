@@ -205,7 +205,7 @@ fn reconfigure(shard: &Rc<Shard>, changes: &Changes) {
         false => of_topics(shard, changes),
     };
     for partition in touched {
-        partition.reconfigure(shard.topic_config(&partition.topic));
+        partition.reconfigure(shard.topic_config(&partition.topic), shard.partition_limits());
     }
 }
 

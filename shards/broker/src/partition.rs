@@ -31,7 +31,7 @@ pub(crate) struct Partition {
     pub retention_fails: Cell<bool>,
     leader_epoch: Cell<i32>,
     config: RefCell<Rc<TopicConfig>>,
-    limits: PartitionLimits,
+    limits: Cell<PartitionLimits>,
 }
 
 impl Partition {
@@ -55,7 +55,7 @@ impl Partition {
             retention_fails: Cell::new(false),
             leader_epoch: Cell::new(leader_epoch),
             config: RefCell::new(config),
-            limits,
+            limits: Cell::new(limits),
         }
     }
 
@@ -126,7 +126,7 @@ impl Partition {
 
     /// What a produced batch is checked against.
     pub fn produce_rules(&self, produce_version: i16) -> Rules {
-        settings::produce_rules(&self.config.borrow(), &self.limits, produce_version)
+        settings::produce_rules(&self.config.borrow(), &self.limits.get(), produce_version)
     }
 
     /// DeleteRecords is refused where the topic keeps the latest value of every key for good.
@@ -159,9 +159,10 @@ impl Partition {
         matches!(self.log.state(), LogState::Poisoned(_))
     }
 
-    /// Takes over a changed topic configuration.
-    pub fn reconfigure(&self, config: Rc<TopicConfig>) {
-        self.log.reconfigure(settings::log_config(&config, &self.limits));
+    /// Takes over changed settings of the topic, and what the broker sets for it.
+    pub fn reconfigure(&self, config: Rc<TopicConfig>, limits: PartitionLimits) {
+        self.log.reconfigure(settings::log_config(&config, &limits));
+        self.limits.set(limits);
         self.config.replace(config);
     }
 }

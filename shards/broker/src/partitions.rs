@@ -754,7 +754,7 @@ async fn delete_log(log: Log) {
 
 /// Takes over what changed while the partition was opening: changes go to open partitions only.
 fn catch_up(shard: &Shard, partition: &Partition) {
-    partition.reconfigure(shard.topic_config(&partition.topic));
+    partition.reconfigure(shard.topic_config(&partition.topic), shard.partition_limits());
     let image = shard.image();
     let topic = image.topic_by_id(partition.topic_id);
     if let Some(state) = topic.and_then(|topic| topic.partition(partition.index)) {

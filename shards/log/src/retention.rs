@@ -1,8 +1,8 @@
 //! Letting go of the oldest: retention by time and size, DeleteRecords, expired producers.
 //!
 //! Owns: which segments may go (whole ones, oldest first, without a gap, never the active one
-//! unless it is rolled first, never above the visible end) and how they go: out of the log, the
-//! files renamed to `.deleted`, unlinked after `file.delete.delay.ms`. A reader with an open file
+//! unless it is rolled first, never above the visible end, and by age or size never of a transaction
+//! that is open) and how they go: out of the log, the files renamed to `.deleted`, unlinked after `file.delete.delay.ms`. A reader with an open file
 //! goes on.
 //!
 //! A segment is as old as its newest record, but a record cannot claim to be from later than
@@ -110,7 +110,11 @@ async fn enforce_held(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, 
         let state = core.state.borrow();
         (state.expired_by_size(), state.below_start())
     };
-    let count = by_time.max(by_size).max(below);
+    let undecided = core.state.borrow_mut().before_open_transactions();
+    let count = by_time.max(by_size).min(undecided).max(below);
+    if count < by_time.max(by_size) {
+        tracing::debug!(log = %core.name, "an open transaction keeps what is older than allowed");
+    }
     note_hold(core, hold.filter(|_| count == by_time));
     let (segments_deleted, bytes_deleted) = remove_oldest(core, count, now_ms).await?;
     let log_start_offset = core.state.borrow().log_start;
@@ -344,6 +348,14 @@ impl State {
             count += 1;
         }
         count
+    }
+
+    /// How many of the oldest segments hold nothing that a transaction which is open may still commit, nor
+    /// lie behind it. DeleteRecords alone takes those.
+    fn before_open_transactions(&mut self) -> usize {
+        self.producers.advance_high_watermark(self.visible_end);
+        let Some(open) = self.producers.first_unstable_offset() else { return self.segments.len() };
+        self.segments.iter().take_while(|s| s.next_offset <= open).count()
     }
 
     /// How many of the oldest segments lie wholly below the start of the log.

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::*;
-use log::{Log, LogConfig, LogShared};
+use log::{Log, LogConfig, LogShared, TransactionMarker};
 use reactor::fs;
 use reactor::sim::{Delay, Outcome, World, with_faults};
 use wire::records::BatchBuilder;
+use wire::records::control::EndTransaction;
 
 const DIR: &str = "/data/kept-0";
 const HOUR_MS: i64 = 3_600_000;
@@ -260,6 +261,117 @@ fn files_go_after_the_delay_and_a_reader_that_has_one_goes_on() {
         assert_eq!(names(".log.deleted").await.len(), 3);
         pass(2_000).await;
         assert_eq!(names(".deleted").await, Vec::<String>::new());
+        log.close().await.unwrap();
+    });
+}
+
+/// Appends a batch of a transaction that fills a segment.
+async fn put_within(log: &Log, producer: i64, sequence: i32) -> i64 {
+    let builder = BatchBuilder::new().producer(producer, 0, sequence).transactional(true);
+    let mut builder = builder;
+    builder.append(reactor::wall_clock_ms(), None, Some(&value(9, 3_000)));
+    let appended = append(log, &builder.build().unwrap()).await;
+    log.acknowledged(appended.last_offset + 1).await.unwrap();
+    appended.base_offset
+}
+
+async fn end(log: &Log, producer: i64) {
+    let marker = TransactionMarker {
+        producer_id: producer,
+        producer_epoch: 0,
+        end: EndTransaction { committed: true, coordinator_epoch: 0 },
+        raises_epoch: false,
+    };
+    let ended = log.append_marker(marker, 0, reactor::wall_clock_ms()).unwrap();
+    log.acknowledged(ended.last_offset + 1).await.unwrap();
+}
+
+/// What a transaction may still commit stays, however old, and what lies behind it; what lies before goes.
+#[test]
+fn an_open_transaction_keeps_its_segments_until_it_ends() {
+    let by_size = LogConfig { retention_bytes: 0, retention_ms: -1, ..config() };
+    for config in [config(), by_size] {
+        on_sim(1, move || async move {
+            let log = fresh(config).await;
+            for n in 0..3 {
+                put(&log, n, reactor::wall_clock_ms()).await;
+            }
+            let begin = put_within(&log, 7, 0).await;
+            for n in 3..6 {
+                put(&log, n, reactor::wall_clock_ms()).await;
+            }
+            pass(8 * DAY_MS).await;
+            assert_eq!(retain(&log).await, 3);
+            assert_eq!((log.log_start_offset(), log.last_stable_offset()), (begin, begin));
+            assert_eq!(retain(&log).await, 0);
+            assert_eq!(read_all(&log, 1 << 20).await.len(), 4);
+            end(&log, 7).await;
+            pass(8 * DAY_MS).await;
+            assert!(retain(&log).await >= 4);
+            assert_eq!(log.last_stable_offset(), log.log_end_offset());
+            assert_eq!(log.log_start_offset(), log.log_end_offset());
+            log.close().await.unwrap();
+        });
+    }
+}
+
+/// An operator may: then the stable offset is where the log begins, and the marker is still waited for.
+#[test]
+fn delete_records_takes_the_beginning_of_an_open_transaction() {
+    on_sim(1, || async {
+        let log = fresh(config()).await;
+        for sequence in 0..3 {
+            put_within(&log, 7, sequence).await;
+        }
+        log.advance_log_start(2).await.unwrap();
+        assert_eq!((log.log_start_offset(), log.last_stable_offset()), (2, 2));
+        log.advance_log_start(3).await.unwrap();
+        assert_eq!((log.last_stable_offset(), log.visible_end_offset()), (3, 3));
+        let open = log.producer(7).unwrap().open_since;
+        assert_eq!(open, Some(0), "it can be found and ended");
+        end(&log, 7).await;
+        assert_eq!((log.last_stable_offset(), log.visible_end_offset()), (4, 4));
+        log.close().await.unwrap();
+    });
+}
+
+/// `producer.id.expiration.ms` by Kafka's rule: since the newest timestamp that the producer has given, and
+/// never inside a transaction; after a restart as well. Then any sequence begins anew.
+#[test]
+fn silent_producers_are_forgotten_with_a_round_of_retention() {
+    on_sim(1, || async {
+        let config = LogConfig { producer_id_expiration_ms: HOUR_MS, ..config() };
+        let log = fresh(config.clone()).await;
+        let idempotent = |id, sequence| {
+            let mut builder = BatchBuilder::new().producer(id, 0, sequence);
+            builder.append(reactor::wall_clock_ms(), None, Some(b"v"));
+            builder.build().unwrap()
+        };
+        append(&log, &idempotent(1, 0)).await;
+        put_within(&log, 2, 0).await;
+        let expired = |log: &Log| {
+            let log = log.clone();
+            async move {
+                let now_ms = reactor::wall_clock_ms();
+                log.enforce_retention(now_ms).await.unwrap().producers_expired
+            }
+        };
+        pass(HOUR_MS - 1_000).await;
+        append(&log, &idempotent(3, 0)).await;
+        assert_eq!(expired(&log).await, 0);
+        pass(1_000).await;
+        assert_eq!(expired(&log).await, 1);
+        let known: Vec<i64> = log.producers().iter().map(|it| it.producer_id).collect();
+        assert_eq!(known, [2, 3]);
+        append(&log, &idempotent(1, 77)).await;
+        // The setting may change while the log is open.
+        log.reconfigure(LogConfig { producer_id_expiration_ms: 1_000, ..config.clone() });
+        pass(1_000).await;
+        assert_eq!(expired(&log).await, 2);
+        log.close().await.unwrap();
+        let (log, _) = open(&memory(), PathBuf::from(DIR), config).await;
+        assert_eq!(log.producers().len(), 1, "only what is open");
+        assert_eq!(log.producer(2).unwrap().open_since, Some(1));
         log.close().await.unwrap();
     });
 }
