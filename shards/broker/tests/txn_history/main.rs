@@ -48,6 +48,8 @@ const SMALL_SEGMENTS: [(&str, &str); 1] = [("internal.segment.bytes", "4000")];
 const AT_ONCE: usize = 5;
 /// Runs of the broker; all but the last one crash.
 const RUNS: usize = 3;
+/// File operations before a crash that does not come.
+const NEVER: u64 = 1 << 40;
 /// How long clients go on in the last run.
 const LAST_RUN: Duration = Duration::from_millis(2_500);
 
@@ -179,6 +181,8 @@ fn history(seed: u64, verbose: bool) -> Tally {
     let end = (0..).find_map(|run| {
         let last = run + 1 >= RUNS;
         let (clients, read) = (everything.clone(), reader.clone());
+        // In place of what a run that has not crashed may have left.
+        world.crash_after(NEVER, plan.crash);
         match world.run(move || life(clients, read, plan, last)) {
             Outcome::Finished(Some(end)) if last => Some(end),
             Outcome::Finished(None) if plan.trouble.fails => {
