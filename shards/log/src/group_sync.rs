@@ -77,11 +77,15 @@ impl GroupSyncs {
     pub(crate) async fn sync(&self, data_dir: &Path, covers: Covers) -> io::Result<()> {
         let of_dir = self.of(data_dir, covers);
         let needed = of_dir.started.get() + 1;
-        while of_dir.done.get() < needed {
+        loop {
             let failed = of_dir.failed.get();
-            // A disk is synced when everything ends; a folder may be on a disk that came back.
+            // Before what has succeeded: that may be a later one, which proves nothing. A disk is synced
+            // when everything ends; a folder may be on a disk that came back.
             if failed >= needed || (failed > 0 && covers == Covers::Disk) {
                 return Err(io::Error::other("a sync of the same folder has failed"));
+            }
+            if of_dir.done.get() >= needed {
+                return Ok(());
             }
             if of_dir.runs.replace(true) {
                 of_dir.ended.notified().await;
@@ -104,7 +108,6 @@ impl GroupSyncs {
             of_dir.done.set(number);
             drop(run);
         }
-        Ok(())
     }
 }
 
@@ -171,6 +174,39 @@ mod tests {
             synced
         });
         assert_eq!(ran.finished(), Some(vec![false, false, true]));
+    }
+
+    /// Who waits for a sync that fails is told, even if a later one has succeeded before it looks.
+    #[test]
+    fn a_later_sync_that_succeeds_hides_no_failure() {
+        for covers in [Covers::Names, Covers::Disk] {
+            let ran = reactor::sim::World::new(1).run(move || overtaken(covers));
+            assert!(ran.finished().is_some());
+        }
+    }
+
+    async fn overtaken(covers: Covers) {
+        let dir = Path::new("/data");
+        fs::create_dir_all(dir).await.unwrap_or_else(|e| panic!("{e}"));
+        let syncs = Rc::new(GroupSyncs::default());
+        let sync = || {
+            let syncs = syncs.clone();
+            reactor::spawn(async move { syncs.sync(dir, covers).await })
+        };
+        let first = sync();
+        reactor::yield_now().await;
+        // Two wait for the next one; the first of them is not polled again before everything is over.
+        let mut waits = std::pin::pin!(syncs.sync(dir, covers));
+        let looked = std::future::poll_fn(|cx| std::task::Poll::Ready(waits.as_mut().poll(cx)));
+        assert!(looked.await.is_pending());
+        let second = sync();
+        assert!(first.await.is_ok());
+        reactor::sim::with_faults(|faults| faults.disk.sync_eio_per_million = 1_000_000);
+        assert!(second.await.is_err());
+        reactor::sim::with_faults(|faults| faults.disk.sync_eio_per_million = 0);
+        // A disk that has failed once stays failed.
+        assert_eq!(sync().await.is_ok(), covers == Covers::Names);
+        assert!(waits.await.is_err(), "the sync that covered it has failed");
     }
 
     async fn shared(covers: Covers) {
