@@ -278,12 +278,12 @@ fn damaged(path: &Path, reason: &str) -> Error {
 }
 
 fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
-    let remedy = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+    let remedy = match log::is_out_of_space(error) {
+        true => {
             "free some space there (a first start writes less than 1 MiB), or name another directory \
              with --data-dir"
         }
-        _ => {
+        false => {
             "give the user of this process access to it, or name another directory with --data-dir"
         }
     };

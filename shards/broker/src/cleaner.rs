@@ -4,7 +4,8 @@
 //! not end the others' cleaning. Every `log.cleaner.backoff.ms` it looks at all compacted partitions
 //! and cleans those that are worth it, the dirtiest first, one at a time. A partition that cannot be
 //! cleaned is left alone for a while, longer each time, and shows in metrics and in the log; others
-//! go on. What one pass does is the log's matter.
+//! go on. A disk with little space is not filled by it (`data_dirs/space.rs`). What one pass does is the
+//! log's matter.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use tracing::{debug, info, warn};
 use wire::Uuid;
 
 use crate::background;
+use crate::data_dirs::space::Level;
 use crate::metrics::Samples;
 use crate::partition::Partition;
 use crate::settings;
@@ -50,6 +52,8 @@ struct Failed {
     topic: Rc<str>,
     wait: Duration,
     retry_at: Instant,
+    /// There was no space for it while its directory was at this level: it is tried at once at another.
+    short_at: Option<Level>,
 }
 
 impl Cleaner {
@@ -68,7 +72,7 @@ impl Cleaner {
         }
     }
 
-    fn options(&self, shard: &Shard) -> CleanOptions {
+    fn options(&self, shard: &Shard, dir_number: usize) -> CleanOptions {
         let config = shard.config();
         let shards = shard.mesh.shards().max(1);
         self.io.set(config.log_cleaner_io_max_bytes_per_second / shards as f64);
@@ -80,12 +84,16 @@ impl Cleaner {
             // What producers may send is also what can be opened here.
             batch_bytes: shard.partition_limits().decompressed_bytes_max,
             io: self.io.clone(),
+            keep_free_bytes: shard.dirs.kept_by_compaction(dir_number),
         }
     }
 
-    fn is_resting(&self, partition: &Partition) -> bool {
+    fn is_resting(&self, partition: &Partition, level: Level) -> bool {
         let key = (partition.topic_id, partition.index);
-        self.failed.borrow().get(&key).is_some_and(|failed| reactor::now() < failed.retry_at)
+        let rests = |failed: &Failed| {
+            reactor::now() < failed.retry_at && failed.short_at.is_none_or(|at| at == level)
+        };
+        self.failed.borrow().get(&key).is_some_and(rests)
     }
 
     fn note_success(&self, partition: &Partition, outcome: &CleanOutcome, took: Duration) {
@@ -102,15 +110,25 @@ impl Cleaner {
         );
     }
 
-    fn note_failure(&self, partition: &Partition, error: &LogError, backoff: Duration) {
+    fn note_failure(
+        &self,
+        partition: &Partition,
+        error: &LogError,
+        (backoff, level): (Duration, Level),
+    ) {
         let mut failed = self.failed.borrow_mut();
         let entry = failed.entry((partition.topic_id, partition.index)).or_insert(Failed {
             topic: partition.topic.clone(),
             wait: Duration::ZERO,
             retry_at: reactor::now(),
+            short_at: None,
         });
         entry.wait = (entry.wait * 2).clamp(backoff.min(RETRY_MAX), RETRY_MAX);
         entry.retry_at = reactor::now() + entry.wait;
+        entry.short_at = match error {
+            LogError::Storage(failed) if log::is_out_of_space(&failed.cause) => Some(level),
+            _ => None,
+        };
         warn!(
             topic = %partition.topic, partition = partition.index, retry_in = ?entry.wait,
             "cannot be compacted and grows: {error}"
@@ -168,7 +186,8 @@ async fn due(shard: &Shard, here: &[Rc<Partition>]) -> Vec<(Rc<Partition>, f64)>
             return Vec::new();
         }
         // One that could not even be looked at is not looked at again either.
-        if shard.cleaner.is_resting(partition) {
+        let level = shard.dirs.level(partition.dir_number);
+        if shard.cleaner.is_resting(partition, level) {
             continue;
         }
         if let Some(found) = look(shard, partition).await {
@@ -202,7 +221,7 @@ async fn clean(shard: &Rc<Shard>, partition: &Rc<Partition>) {
             return;
         }
         let Some(found) = look(shard, partition).await.filter(Cleanable::is_due) else { return };
-        let (start, options) = (reactor::now(), shard.cleaner.options(shard));
+        let (start, options) = (reactor::now(), shard.cleaner.options(shard, partition.dir_number));
         match partition.log.clean(&found, &options, reactor::wall_clock_ms()).await {
             Ok(outcome) => {
                 shard.cleaner.note_success(partition, &outcome, start.elapsed());
@@ -217,11 +236,14 @@ async fn clean(shard: &Rc<Shard>, partition: &Rc<Partition>) {
 
 fn note_error(shard: &Shard, partition: &Partition, error: &LogError) {
     match error {
-        // It was closed, deleted or cut at its start meanwhile: no failure of compaction.
-        LogError::Closed(_) | LogError::Trimmed { .. } => {
+        // It was closed, deleted, moved or cut at its start meanwhile: no failure of compaction.
+        LogError::Closed(_) | LogError::Copied(_) | LogError::Trimmed { .. } => {
             debug!(topic = %partition.topic, partition = partition.index, "not compacted: {error}");
         }
-        _ => shard.cleaner.note_failure(partition, error, backoff(shard)),
+        _ => {
+            let level = shard.dirs.level(partition.dir_number);
+            shard.cleaner.note_failure(partition, error, (backoff(shard), level));
+        }
     }
 }
 

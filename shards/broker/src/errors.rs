@@ -52,7 +52,7 @@ pub(crate) fn of_log(error: &LogError) -> ErrorCode {
         }
         // Clients tell the application; KAFKA_STORAGE_ERROR they would retry in silence for good.
         LogError::Corrupt { .. } => ErrorCode::CorruptMessage,
-        LogError::Closed(_) => ErrorCode::NotLeaderOrFollower,
+        LogError::Closed(_) | LogError::Copied(_) => ErrorCode::NotLeaderOrFollower,
         LogError::Trimmed { .. } | LogError::BeyondEnd { .. } => ErrorCode::OffsetOutOfRange,
     }
 }

@@ -113,8 +113,8 @@ impl BrokerError {
     /// Only the lack of space was in the way: the same may work later.
     pub(crate) fn is_out_of_space(&self) -> bool {
         match self {
-            BrokerError::Log(log::LogError::Storage(error)) => disk::is_out_of_space(&error.cause),
-            BrokerError::DataDir { source, .. } => disk::is_out_of_space(source),
+            BrokerError::Log(log::LogError::Storage(error)) => log::is_out_of_space(&error.cause),
+            BrokerError::DataDir { source, .. } => log::is_out_of_space(source),
             _ => false,
         }
     }

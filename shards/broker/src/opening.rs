@@ -65,6 +65,10 @@ impl Opening {
         opening
     }
 
+    pub fn before(&self) -> Option<Rc<Partition>> {
+        self.before.borrow().clone()
+    }
+
     pub fn take_before(&self) -> Option<Rc<Partition>> {
         self.before.borrow_mut().take()
     }

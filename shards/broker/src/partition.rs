@@ -11,7 +11,6 @@ use meta::config::TopicConfig;
 use wire::records::validate::Rules;
 use wire::{ErrorCode, Uuid};
 
-use crate::disk;
 use crate::metrics::TopicTraffic;
 use crate::settings::{self, PartitionLimits};
 
@@ -149,7 +148,7 @@ impl Partition {
     /// go on as soon as there is some. `None`: no write has failed.
     pub fn ran_out_of_space(&self) -> Option<bool> {
         match self.log.state() {
-            LogState::Poisoned(error) => Some(disk::is_out_of_space(&error.cause)),
+            LogState::Poisoned(error) => Some(log::is_out_of_space(&error.cause)),
             LogState::Online | LogState::Closed => None,
         }
     }

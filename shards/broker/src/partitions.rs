@@ -34,6 +34,9 @@ fn fixed_order() -> RandomState {
 /// Checkpoint lines that are gathered without a break for requests.
 const ENTRIES_AT_ONCE: usize = 256;
 
+/// What a log is told that must not be written any more.
+const DIR_HAS_FAILED: &str = "the data directory has failed";
+
 /// Partitions of a data directory that close at the same time.
 const CLOSING_MAX: usize = 1024;
 /// From so many on they are synced together with all else on the disk.
@@ -271,7 +274,7 @@ impl LocalPartitions {
         for partition in &here {
             let key = (partition.topic_id, partition.index);
             self.set(key, Slot::Offline(Some(partition.clone())));
-            partition.log.fail("the data directory has failed");
+            partition.log.fail(DIR_HAS_FAILED);
         }
         here.len()
     }
@@ -412,7 +415,10 @@ impl LocalPartitions {
                 // Metadata must not wait for a disk that hangs; what stays there is set aside later.
                 match race(deleting, shard.dirs.failed(number)).await {
                     Either::Left(()) => Some(number),
-                    Either::Right(()) => None,
+                    Either::Right(()) => {
+                        partition.log.fail(DIR_HAS_FAILED);
+                        None
+                    }
                 }
             }
             Slot::Opening(opening) => {
@@ -614,20 +620,20 @@ fn checkpoint_entry(partition: &Partition) -> CheckpointEntry {
 async fn close_for_another(shard: &Shard, partition: Rc<Partition>) {
     let number = partition.dir_number;
     let (topic, index) = (partition.topic.clone(), partition.index);
-    // A task of its own: where the directory has failed, the close ends whenever it ends.
-    let closing = reactor::spawn(async move { partition.log.clone().close().await });
-    match race(closing, shard.dirs.failed(number)).await {
+    match race(partition.log.clone().close(), shard.dirs.failed(number)).await {
         Either::Left(Ok(_) | Err(LogError::Closed(_))) => {}
         Either::Left(Err(error)) => {
             warn!(%topic, partition = index, "close failed, its next opening recovers it: {error}");
             match &error {
-                LogError::Storage(failed) if disk::is_out_of_space(&failed.cause) => {
+                LogError::Storage(failed) if log::is_out_of_space(&failed.cause) => {
                     shard.dirs.note_full(number);
                 }
                 _ => shard.dirs.suspect(number),
             }
         }
+        // It is in no slot: nobody else tells it. What it has not written it never writes.
         Either::Right(()) => {
+            partition.log.fail(DIR_HAS_FAILED);
             warn!(%topic, partition = index, "not closed, its directory has failed");
         }
     }
@@ -649,11 +655,11 @@ async fn make_for_another(shard: &Shard, opening: &Opening) {
 
 /// What could not be written is gone with the close; its producers were told so.
 async fn close_before(opening: &Opening) {
-    if let Some(before) = opening.take_before()
-        && let Err(error) = before.log.clone().close().await
-    {
+    let Some(before) = opening.before() else { return };
+    if let Err(error) = before.log.clone().close().await {
         debug!(topic = %before.topic, partition = before.index, "closed: {error}");
     }
+    opening.take_before();
 }
 
 /// Opens one partition of a data directory after the other, until none waits.
@@ -679,7 +685,12 @@ async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
     };
     let opened = match race(work, shard.dirs.failed(dir_number)).await {
         Either::Left(opened) => opened,
-        Either::Right(()) => Err("its data directory has failed".to_owned()),
+        Either::Right(()) => {
+            if let Some(before) = opening.before() {
+                before.log.fail(DIR_HAS_FAILED);
+            }
+            Err("its data directory has failed".to_owned())
+        }
     };
     let key = (assignment.topic_id, assignment.index);
     let partitions = &shard.partitions;
@@ -693,7 +704,8 @@ async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
                 debug!(topic = %partition.topic, partition = partition.index, "closed: {error}");
             }
         }
-        Err(_) if !is_wanted => {}
+        // Nobody waits for a close at a disk that has failed.
+        Err(_) if !is_wanted => drop(opening.take_before()),
         Ok(partition) => {
             if shard.image().offset() != known_at.get() {
                 catch_up(shard, &partition);
@@ -702,7 +714,7 @@ async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
             partitions.unmade.borrow_mut().remove(&key);
             partitions.unopened.borrow_mut().remove(&key);
             let slot = if shard.dirs.is_failed(dir_number) {
-                partition.log.fail("the data directory has failed");
+                partition.log.fail(DIR_HAS_FAILED);
                 Slot::Offline(Some(partition))
             } else {
                 Slot::Online(partition)
@@ -719,7 +731,8 @@ async fn open_one(shard: &Rc<Shard>, opening: &Rc<Opening>) {
                 let known = FoundLog { clean: false, ..found };
                 partitions.unopened.borrow_mut().insert(key, known);
             }
-            partitions.set(key, Slot::Offline(None));
+            // One that could not be closed: the next try closes it before it opens anything.
+            partitions.set(key, Slot::Offline(opening.take_before()));
         }
     }
 }
@@ -851,7 +864,7 @@ async fn open_log(
     }
     opened.map_err(|error| {
         if let LogError::Storage(failed) = &error
-            && disk::is_out_of_space(&failed.cause)
+            && log::is_out_of_space(&failed.cause)
         {
             shard.dirs.note_full(opening.dir_number);
         }

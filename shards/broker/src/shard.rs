@@ -17,6 +17,7 @@ use reactor::{Instant, Mesh};
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use wire::{ErrorCode, Uuid};
 
+use crate::ShardStart;
 use crate::cleaner::Cleaner;
 use crate::control::{ControlReply, ControlRequest};
 use crate::controller::{Job, Leaving, ReplyTo};
@@ -32,7 +33,6 @@ use crate::partition::Partition;
 use crate::partitions::{LocalPartitions, Slot};
 use crate::settings::{self, PartitionLimits};
 use crate::transactions::Transactions;
-use crate::{ShardStart, disk};
 
 /// The shard that runs the controller.
 pub(crate) const CONTROLLER_SHARD: usize = 0;
@@ -458,7 +458,7 @@ fn failure_listener(dirs: &Rc<DataDirs>) -> impl Fn(&Path, &std::io::Error, Fail
     move |log_dir: &Path, error: &std::io::Error, failing: Failing| {
         let Some(number) = dirs.holding(log_dir) else { return };
         match failing {
-            _ if disk::is_out_of_space(error) => dirs.note_full(number),
+            _ if log::is_out_of_space(error) => dirs.note_full(number),
             Failing::Writing => dirs.suspect(number),
             Failing::Reading => dirs.suspect_reading(number),
         }

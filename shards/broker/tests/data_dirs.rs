@@ -241,6 +241,45 @@ fn a_disk_that_hangs_holds_up_nobody_else() {
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }
 
+/// Whose free bytes a look can tell without asking the device, and which has too few of them: retention that
+/// hangs there must not keep the watch from finding out.
+async fn a_disk_with_little_space_hangs() {
+    const MANY: i32 = 60;
+    with_faults(|faults| faults.disk.capacity = Some(64 << 20));
+    let mut client = start(&DIRS, 1).await;
+    assert_eq!(client.create_topic(TOPIC, MANY, &[]).await.unwrap(), 0);
+    for partition in 0..MANY {
+        assert_eq!(produce(&mut client, partition, "first").await, (0, 0));
+    }
+    let here = described(&mut client).await[1].2.clone();
+    assert!(here.len() > 20);
+    let space = reactor::fs::space(Path::new(DIRS[0])).await.unwrap();
+    let filler = vec![7; (space.available - space.total / 12) as usize];
+    reactor::fs::write_atomic(Path::new("/filler"), filler).await.unwrap();
+    // Until the watch has noticed.
+    reactor::sleep(Duration::from_secs(5)).await;
+    with_faults(|faults| {
+        let hour = Delay::exactly(Duration::from_secs(3600));
+        let mut hangs = |name: String| {
+            faults.disk.slow.insert(Path::new(DIRS[1]).join(name), hour);
+        };
+        here.iter().for_each(|partition| hangs(format!("{TOPIC}-{partition}")));
+        hangs("corelane-probe-0.tmp".to_owned());
+    });
+    let begin = reactor::now();
+    while described(&mut client).await[1].1 != STORAGE_ERROR {
+        let waited = reactor::now() - begin;
+        assert!(waited < Duration::from_secs(45), "nobody has found out in {waited:?}");
+        reactor::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_is_found_out_about_though_it_has_little_space() {
+    let outcome = World::new(13).run(a_disk_with_little_space_hangs);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
 async fn make_topic() {
     let mut client = start(&DIRS, 1).await;
     topic_on_both(&mut client).await;

@@ -13,10 +13,15 @@ use std::time::Duration;
 use reactor::sim::{Outcome, World, with_faults};
 use support::{BASE_PORT, Client, batch, start_on, values};
 use wire::ApiKey;
+use wire::messages::alter_replica_log_dirs_request::{
+    AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest,
+};
+use wire::messages::alter_replica_log_dirs_response::AlterReplicaLogDirsResponse;
 use wire::messages::delete_records_request::{
     DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
 };
 use wire::messages::delete_records_response::DeleteRecordsResponse;
+use wire::records::BatchBuilder;
 
 const DIR: &str = "/disk";
 const MIB: u64 = 1 << 20;
@@ -39,10 +44,17 @@ const RECORDS: i64 = 90;
 const LONG: Duration = Duration::from_secs(120);
 
 crate::response!(DeleteRecords, DeleteRecordsResponse, borrows);
+crate::response!(Altered, AlterReplicaLogDirsResponse, borrows);
 
 async fn start() -> Client {
-    reactor::fs::create_dir_all(Path::new(DIR)).await.unwrap();
-    let mut started = start_on(1, BASE_PORT, &[DIR], &SETTINGS);
+    start_with(&[DIR], &SETTINGS).await
+}
+
+async fn start_with(dirs: &[&str], settings: &[&str]) -> Client {
+    for dir in dirs {
+        reactor::fs::create_dir_all(Path::new(dir)).await.unwrap();
+    }
+    let mut started = start_on(1, BASE_PORT, dirs, settings);
     started.ready().await;
     let client = Client::connect(started.addresses[0]).await.unwrap();
     std::mem::forget(started);
@@ -322,4 +334,172 @@ fn offsets_of_a_topic_that_went_just_before_the_end_go_with_the_next_start() {
 fn groups_read_without_one_free_byte_and_commit_again_by_themselves() {
     let outcome = World::new(1).run(groups_are_there_without_space);
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+/// Free bytes below which producers are refused.
+const FULL_MARK: u64 = CAPACITY / 20;
+
+async fn available() -> u64 {
+    reactor::fs::space(Path::new("/")).await.unwrap().available
+}
+
+/// Somebody else takes all but so many bytes.
+async fn leave(bytes: u64) {
+    let taken = vec![7; (available().await - bytes) as usize];
+    reactor::fs::write_atomic(Path::new("/taken"), taken).await.unwrap();
+}
+
+/// The fewest bytes that were free in so much time.
+async fn fewest_in(time: Duration) -> u64 {
+    let begin = reactor::now();
+    let mut fewest = u64::MAX;
+    while reactor::now() - begin < time {
+        fewest = fewest.min(available().await);
+        reactor::sleep(Duration::from_millis(10)).await;
+    }
+    fewest
+}
+
+async fn produce_keyed(client: &mut Client, key: u32) -> i16 {
+    let mut batch = BatchBuilder::new();
+    let value = vec![key as u8; RECORD_BYTES];
+    batch.append(reactor::wall_clock_ms(), Some(&key.to_be_bytes()), Some(&value));
+    client.produce("keys", 0, &batch.build().unwrap()).await.unwrap().0
+}
+
+/// A compacted topic with a segment of 16 MiB that is sealed, and is cleaned in half a minute.
+async fn compacted(keys: u32) -> Client {
+    with_faults(|faults| faults.disk.capacity = Some(CAPACITY));
+    let settings = [
+        "log.segment.bytes=16777216",
+        "log.cleaner.backoff.ms=500",
+        // Slow enough to be watched.
+        "log.cleaner.io.max.bytes.per.second=4194304",
+    ];
+    let mut client = start_with(&[DIR], &settings).await;
+    let compacted = [
+        ("cleanup.policy", "compact"),
+        ("min.cleanable.dirty.ratio", "0.01"),
+        ("min.compaction.lag.ms", "30000"),
+    ];
+    assert_eq!(client.create_topic("keys", 1, &compacted).await.unwrap(), 0);
+    assert_eq!(client.create_topic("kept", 1, &[]).await.unwrap(), 0);
+    for n in 0..170 {
+        assert_eq!(produce_keyed(&mut client, n % keys).await, 0);
+    }
+    client
+}
+
+/// Of what is cleaned nearly everything stays: the new segment would take all that is left.
+async fn compaction_leaves_space() {
+    let mut client = compacted(150).await;
+    leave(FULL_MARK + 2 * MIB).await;
+    let fewest = fewest_in(Duration::from_secs(60)).await;
+    assert!(fewest < FULL_MARK + MIB * 3 / 2, "nothing was cleaned");
+    assert!(fewest >= FULL_MARK, "compaction leaves {fewest} bytes");
+    assert_eq!(produce(&mut client, "kept", b"x").await, 0);
+    // It is not given up for good.
+    reactor::fs::remove_file(Path::new("/taken")).await.unwrap();
+    let before = available().await;
+    let begin = reactor::now();
+    while available().await < before + MIB {
+        assert!(reactor::now() - begin < Duration::from_secs(1200), "it is never cleaned");
+        reactor::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[test]
+fn compaction_is_not_what_fills_a_disk() {
+    for seed in 0..3 {
+        let outcome = World::new(seed).run(compaction_leaves_space);
+        assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+    }
+}
+
+/// Nothing but compaction can make room.
+async fn compaction_makes_room() {
+    let mut client = compacted(2).await;
+    leave(FULL_MARK - MIB).await;
+    until_produce(&mut client, "kept", STORAGE_ERROR).await;
+    until_produce(&mut client, "kept", 0).await;
+    assert!(available().await > 10 * MIB);
+}
+
+#[test]
+fn compaction_makes_room_on_a_full_disk() {
+    for seed in 0..3 {
+        let outcome = World::new(seed).run(compaction_makes_room);
+        assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+    }
+}
+
+const DIRS: [&str; 2] = [DIR, "/other"];
+
+async fn move_to(client: &mut Client, dir: &str) -> i16 {
+    let topic = AlterReplicaLogDirTopic { name: "big".into(), partitions: vec![0].into() };
+    let dir = AlterReplicaLogDir { path: dir.to_owned().into(), topics: vec![topic].into() };
+    let request = AlterReplicaLogDirsRequest { dirs: vec![dir].into() };
+    let answer: AlterReplicaLogDirsResponse<'static> =
+        client.call::<_, Altered>(ApiKey::AlterReplicaLogDirs, 2, &request).await.unwrap();
+    answer.results.first().unwrap().partitions.first().unwrap().error_code
+}
+
+/// Folders of the partition in a directory, by name.
+async fn folders(dir: &str) -> Vec<String> {
+    let entries = reactor::fs::read_dir(Path::new(dir)).await.unwrap();
+    entries.into_iter().map(|entry| entry.name).filter(|name| name.starts_with("big-0")).collect()
+}
+
+/// Topic `big` has so many records; returns where it is and where it is not.
+async fn big_on_two(records: usize) -> (Client, &'static str, &'static str) {
+    with_faults(|faults| faults.disk.capacity = Some(CAPACITY));
+    let slowly = "replica.alter.log.dirs.io.max.bytes.per.second=1048576";
+    let mut client = start_with(&DIRS, &[SETTINGS[0], slowly]).await;
+    assert_eq!(client.create_topic("big", 1, &[]).await.unwrap(), 0);
+    for _ in 0..records {
+        assert_eq!(produce(&mut client, "big", &[7; RECORD_BYTES]).await, 0);
+    }
+    match folders(DIRS[0]).await.is_empty() {
+        true => (client, DIRS[1], DIRS[0]),
+        false => (client, DIRS[0], DIRS[1]),
+    }
+}
+
+async fn too_large_a_move() {
+    let (mut client, from, to) = big_on_two(330).await;
+    // Where the space is known from the last look.
+    reactor::sleep(Duration::from_secs(5)).await;
+    let before = available().await;
+    assert_eq!(move_to(&mut client, to).await, STORAGE_ERROR);
+    assert_eq!(move_to(&mut client, from).await, 0, "it is there");
+    let fewest = fewest_in(Duration::from_secs(10)).await;
+    assert!(fewest >= before, "{fewest} of {before} are left");
+    assert_eq!(produce(&mut client, "big", b"x").await, 0);
+}
+
+#[test]
+fn a_move_that_would_fill_a_disk_is_refused() {
+    let outcome = World::new(1).run(too_large_a_move);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+async fn others_take_the_space_of_a_move() {
+    let (mut client, from, to) = big_on_two(200).await;
+    assert_eq!(move_to(&mut client, to).await, 0);
+    reactor::sleep(Duration::from_secs(3)).await;
+    leave(FULL_MARK + 4 * MIB).await;
+    let copies = folders(to).await;
+    assert!(matches!(copies.as_slice(), [copy] if copy.ends_with("-future")), "{copies:?}");
+    let fewest = fewest_in(Duration::from_secs(20)).await;
+    assert!(fewest >= FULL_MARK, "the copy leaves {fewest} bytes");
+    assert_eq!((folders(from).await, folders(to).await), (vec!["big-0".to_owned()], vec![]));
+    assert_eq!(produce(&mut client, "big", b"x").await, 0);
+}
+
+#[test]
+fn a_copy_that_meets_the_mark_is_given_up() {
+    for seed in 0..3 {
+        let outcome = World::new(seed).run(others_take_the_space_of_a_move);
+        assert!(matches!(outcome, Outcome::Finished(())), "seed {seed}: {outcome:?}");
+    }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::sim::{Crash, Outcome, World, with_faults};
+use reactor::sim::{Crash, Delay, Outcome, World, with_faults};
 use support::{BASE_PORT, Client, batch, directory_id, start_on, values};
 use wire::ApiKey;
 use wire::messages::alter_replica_log_dirs_request::{
@@ -316,6 +316,52 @@ fn a_topic_can_be_deleted_while_it_moves() {
         let outcome = World::new(after).run(move || delete_while_moving(after));
         assert!(matches!(outcome, Outcome::Finished(())), "after {after} us: {outcome:?}");
     }
+}
+
+/// A copy is made whole at a disk that is slow, and the partition is out of service for so long: nobody who
+/// deletes its topic meanwhile waits for that.
+async fn delete_amid_a_slow_end() {
+    let mut client = start(1).await.remove(0);
+    assert_eq!(client.create_topic(TOPIC, 1, &SMALL_SEGMENTS).await.unwrap(), 0);
+    let bytes = batch(&[&[b'v'; 10_000]], reactor::wall_clock_ms());
+    for _ in 0..30 {
+        assert_eq!(client.produce(TOPIC, 0, &bytes).await.unwrap().0, 0);
+    }
+    // The metadata log is on the first.
+    if place(&mut client).await.0.as_deref() != Some(DIRS[0]) {
+        assert_eq!(alter(&mut client, DIRS[0], 0).await, 0);
+        while place(&mut client).await != (Some(DIRS[0].to_owned()), None) {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let second = Delay::exactly(Duration::from_secs(1));
+    with_faults(|faults| faults.disk.slow.insert(DIRS[1].into(), second));
+    assert_eq!(alter(&mut client, DIRS[1], 0).await, 0);
+    let begin = reactor::now();
+    loop {
+        let mut other = Client::connect(support::addresses(1, BASE_PORT)[0]).await.unwrap();
+        let produced =
+            reactor::timeout(Duration::from_millis(500), other.produce(TOPIC, 0, &bytes));
+        if produced.await.is_err() {
+            break;
+        }
+        assert!(reactor::now() - begin < Duration::from_secs(3600), "it is never closed");
+        reactor::sleep(Duration::from_millis(100)).await;
+    }
+    let deleted = reactor::now();
+    assert_eq!(client.delete_topic(TOPIC).await.unwrap(), 0);
+    assert_eq!(client.create_topic(TOPIC, 1, &SMALL_SEGMENTS).await.unwrap(), 0);
+    while client.produce(TOPIC, 0, &bytes).await.unwrap() != (0, 0) {
+        reactor::sleep(Duration::from_millis(100)).await;
+    }
+    let took = reactor::now() - deleted;
+    assert!(took < Duration::from_secs(10), "a new topic of the name waits {took:?}");
+}
+
+#[test]
+fn a_topic_can_be_deleted_while_its_copy_is_made_whole_at_a_slow_disk() {
+    let outcome = World::new(12).run(delete_amid_a_slow_end);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }
 
 /// Something has the partition's name where it should go: it stays where it is, with all it holds.

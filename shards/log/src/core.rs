@@ -111,6 +111,8 @@ pub(crate) struct State {
     pub(crate) cleaning: bool,
     /// It waits for other upkeep to end, and does nothing in the folder meanwhile.
     pub(crate) cleaning_waits: bool,
+    /// Copies for another disk in the making: nothing is compacted meanwhile.
+    pub(crate) copies: usize,
     /// Grows when segments are replaced: what was known of positions before may be wrong then.
     pub(crate) replaced: u64,
     /// Below this offset compaction has looked at every key; `None` if it never ran.
@@ -211,7 +213,7 @@ impl Core {
         if !matches!(state.phase, LogState::Online) {
             return;
         }
-        tracing::error!(log = %self.name, "{error}");
+        tracing::error!(log = %self.name, "{error}; it is offline until it is opened anew");
         let cause = Rc::clone(&error.cause);
         state.phase = LogState::Poisoned(error);
         self.abandon_unwritten(&mut state);
@@ -330,6 +332,7 @@ impl State {
             keeper_runs: false,
             cleaning: false,
             cleaning_waits: false,
+            copies: 0,
             replaced: 0,
             cleaner_point: None,
             closing: false,

@@ -8,9 +8,14 @@ use wire::Uuid;
 
 use crate::producer_state::ProducerRejection;
 
-/// The failure that took a log out of service. Cheap to clone: every waiter gets it.
+/// Whether an operation failed only because there is no space: what is there is sound.
+pub fn is_out_of_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// A failure at the disk, of which some take the log out of service. Cheap to clone: every waiter gets it.
 #[derive(Clone, Debug, Error)]
-#[error("{during} failed on {dir}: {cause}; the partition is offline until it is opened anew")]
+#[error("{during} failed on {dir}: {cause}")]
 pub struct StorageError {
     pub dir: Rc<str>,
     /// What was being done.
@@ -25,6 +30,9 @@ pub enum LogError {
     Storage(#[from] StorageError),
     #[error("the log in {0} is closed")]
     Closed(Rc<str>),
+    /// By compaction only: it waits until the copy is made, or given up.
+    #[error("the log in {0} is being copied to another disk")]
+    Copied(Rc<str>),
     #[error("{file} is damaged at position {position}: {problem}")]
     Corrupt { file: String, position: u64, problem: String },
     /// A log that was there before.

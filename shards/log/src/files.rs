@@ -178,6 +178,20 @@ pub(crate) async fn replace_small(path: &Path, bytes: Vec<u8>, synced: bool) -> 
     fs::rename(Path::new(&beside), path).await
 }
 
+/// Fails as on a full disk if `bytes` more would leave less than `keep_free` bytes: what can wait does
+/// not take the space that others need.
+pub(crate) async fn check_room(dir: &Path, bytes: u64, keep_free: u64) -> io::Result<()> {
+    if keep_free == 0 {
+        return Ok(());
+    }
+    let available = fs::space(dir).await?.available;
+    if available.saturating_sub(bytes) >= keep_free {
+        return Ok(());
+    }
+    let reason = format!("{available} bytes are free, and {keep_free} are left to others");
+    Err(io::Error::new(io::ErrorKind::StorageFull, reason))
+}
+
 /// Removes a file; that it is gone already is fine.
 pub(crate) async fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path).await {

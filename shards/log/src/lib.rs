@@ -58,7 +58,7 @@ pub use cancel::Cancel;
 pub use compaction::{CleanOptions, CleanOutcome, Cleanable, IoBudget};
 pub use config::{ClosedAt, LogConfig, OpenHint, Preallocate, Promise, Recovered, Vouched};
 pub use core::LogState;
-pub use error::{AppendError, LogError, ReadError, StorageError};
+pub use error::{AppendError, LogError, ReadError, StorageError, is_out_of_space};
 pub use log::Log;
 pub use names::{
     deleted_dir_name, future_dir_name, is_deleted_dir_name, parse_future_dir_name,
@@ -68,7 +68,7 @@ pub use producer_snapshot::SnapshotDamage;
 pub use producer_state::{ProducerRejection, ProducerView};
 pub use read::ReadPlan;
 pub use recovery::remove_deleted_dirs;
-pub use relocate::{ALL_AGAIN, Pace, Relocation};
+pub use relocate::{Pace, Relocation};
 pub use retention::{Hold, RetentionOutcome};
 pub use shared::{Failing, LogShared, SharedOptions};
 pub use timestamps::OffsetAt;

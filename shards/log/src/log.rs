@@ -284,7 +284,8 @@ impl Log {
         self.0.state.borrow().hold
     }
 
-    /// What a pass of compaction would do; `None` if the log is not compacted.
+    /// What a pass of compaction would do; `None` if the log is not compacted, or is being copied to
+    /// another disk.
     pub async fn cleanable(&self, now_ms: i64) -> Result<Option<Cleanable>, LogError> {
         compaction::look(&self.0, now_ms).await
     }

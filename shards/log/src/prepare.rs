@@ -94,6 +94,10 @@ pub(crate) fn look_ahead(core: &Rc<Core>, segment: i64) {
     if mode == Mode::Nothing || !state.is_online() || state.closing {
         return;
     }
+    // What many logs make ahead is more than a disk with little space has.
+    if core.shared.is_short_of_space(&core.dir.borrow()) {
+        return;
+    }
     let most = block_ceiling(state.config.segment_bytes);
     let Some(active) = state.segments.back_mut().filter(|s| s.base == segment) else { return };
     let half_full = active.written > most / 2;

@@ -5,12 +5,13 @@
 //! makes the copy equal to the folder and durable. No batch is looked at. Whoever calls decides when
 //! the copy takes the log's place; until then the log knows nothing of it. Lives on the log's shard.
 //!
-//! Files of the log only grow, but for two cases: the oldest segments go (then their copies go in the
-//! end), and compaction replaces segments (then the copy begins anew).
+//! Files of the log only grow, but for the oldest segments that go: then their copies go in the end.
+//! Compaction would replace segments, so that there is none as long as a copy is in the making.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +19,9 @@ use reactor::{ALIGN, AlignedBuf, Durability, File, OpenOptions, WriteBuf, fs};
 use smallvec::smallvec;
 
 use crate::checkpoints::PARTITION_METADATA;
+use crate::core::Core;
 use crate::error::LogError;
+use crate::files::check_room;
 use crate::log::Log;
 use crate::names::{FileKind, Found, classify, file_path};
 use crate::tail::block_floor;
@@ -29,17 +32,40 @@ const WINDOW: usize = 1 << 20;
 const BESIDE: [FileKind; 4] =
     [FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::TxnIndex, FileKind::Snapshot];
 
-/// What a pass returns whose copy is worth nothing.
-pub const ALL_AGAIN: u64 = u64::MAX;
-
 /// A copy in the making.
 pub struct Relocation {
     log: Log,
     target: PathBuf,
     /// By base offset of the segment.
     copied: BTreeMap<i64, Copied>,
+    keep_free_bytes: u64,
+    _copying: Copying,
     /// See `State::replaced`.
     replaced: u64,
+}
+
+/// Keeps compaction away until it is dropped.
+struct Copying(Rc<Core>);
+
+impl Copying {
+    /// Returns when no pass goes on any more: each looks often at whether it is wanted.
+    async fn begin(core: &Rc<Core>) -> Self {
+        core.state.borrow_mut().copies += 1;
+        let copying = Copying(Rc::clone(core));
+        loop {
+            let ended = core.filled.notified();
+            if !core.state.borrow().cleaning {
+                return copying;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.0.state.borrow_mut().copies -= 1;
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +89,14 @@ struct Source {
 pub type Pace<'p> = &'p dyn Fn() -> Option<u64>;
 
 impl Relocation {
-    /// Begins a copy in `target`, a folder that is not there yet.
-    pub async fn begin(log: Log, target: PathBuf) -> io::Result<Self> {
+    /// Begins a copy in `target`, a folder that is not there yet. Its passes fail, as on a full disk,
+    /// before they leave fewer bytes free there than `keep_free_bytes`. A pass of compaction ends first.
+    pub async fn begin(log: Log, target: PathBuf, keep_free_bytes: u64) -> io::Result<Self> {
+        let copying = Copying::begin(&log.0).await;
         fs::create_dir_all(&target).await?;
         let replaced = log.0.replaced();
-        Ok(Relocation { log, target, copied: BTreeMap::new(), replaced })
+        let copied = BTreeMap::new();
+        Ok(Relocation { log, target, copied, keep_free_bytes, _copying: copying, replaced })
     }
 
     pub fn target(&self) -> &Path {
@@ -85,16 +114,9 @@ impl Relocation {
     }
 
     /// Copies what is in files and not in the copy. Returns how many bytes that were: few, and it is
-    /// time to close the log. [`ALL_AGAIN`] if compaction has replaced some of them meanwhile.
+    /// time to close the log.
     pub async fn pass(&mut self, pace: Pace<'_>) -> Result<u64, LogError> {
         self.log.0.check_open()?;
-        let failed = |error| self.log.0.storage_error("copying to another disk", error);
-        if self.log.0.replaced() != self.replaced {
-            self.replaced = self.log.0.replaced();
-            fs::remove_dir_all(&self.target).await.map_err(failed)?;
-            fs::create_dir_all(&self.target).await.map_err(failed)?;
-            self.copied.clear();
-        }
         let mut total = 0;
         for source in self.sources() {
             let done = self.copied.get(&source.base).copied();
@@ -108,13 +130,12 @@ impl Relocation {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     self.copied.remove(&source.base);
                 }
-                Err(_) if self.log.0.replaced() != self.replaced => return Ok(ALL_AGAIN),
                 Err(error) => {
                     return Err(self.log.0.storage_error("copying to another disk", error).into());
                 }
             }
         }
-        Ok(if self.log.0.replaced() == self.replaced { total } else { ALL_AGAIN })
+        Ok(total)
     }
 
     fn sources(&self) -> Vec<Source> {
@@ -142,6 +163,7 @@ impl Relocation {
         let begin = at;
         while at < source.bytes {
             let to = (at + WINDOW as u64).min(source.bytes);
+            check_room(&self.target, to - at, self.keep_free_bytes).await?;
             copy_range(&old, &new, at, to).await?;
             // What a pass has done is told while it goes on: a segment may take minutes.
             let so_far = Copied { bytes: to, whole: false, next_offset: source.base };
@@ -175,7 +197,9 @@ impl Relocation {
     /// is either the same as the log or not used.
     pub async fn finish(self) -> io::Result<()> {
         let dir = self.log.dir();
-        let same = self.log.0.replaced() == self.replaced;
+        if self.log.0.replaced() != self.replaced {
+            return Err(io::Error::other("segments were replaced while they were copied"));
+        }
         let mut wanted = BTreeSet::new();
         for entry in fs::read_dir(&dir).await? {
             let found = classify(&entry.name);
@@ -195,8 +219,8 @@ impl Relocation {
                 Err(error) => return Err(error),
             };
             let copied = match found {
-                Found::Of(_, base) if same => self.copied.get(&base).copied(),
-                Found::Of(..) | Found::Other | Found::Leftover => None,
+                Found::Of(_, base) => self.copied.get(&base).copied(),
+                Found::Other | Found::Leftover => None,
             };
             if copied.is_some_and(|copied| copied.whole) && there == Some(size) {
                 continue;

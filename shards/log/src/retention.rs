@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use reactor::sync::{Permit, oneshot};
 use reactor::{Class, fs};
 use wire::records::batches;
 
@@ -26,7 +27,7 @@ use crate::aside;
 use crate::checkpoints::write_own_log_start;
 use crate::config::LogConfig;
 use crate::core::{Core, LogState, State};
-use crate::error::LogError;
+use crate::error::{LogError, is_out_of_space};
 use crate::files;
 use crate::indexes;
 use crate::keeper;
@@ -65,8 +66,8 @@ pub struct Hold {
 
 pub(crate) async fn enforce(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, LogError> {
     let permit = core.upkeep.acquire(1).await;
-    let outcome = enforce_held(core, now_ms).await;
-    drop(permit);
+    let ours = Rc::clone(core);
+    let outcome = to_the_end(core, permit, async move { enforce_held(&ours, now_ms).await }).await;
     let worth_a_flush = {
         let state = core.state.borrow();
         state.is_online() && state.bytes_since_flush >= WORTH_A_FLUSH
@@ -123,9 +124,26 @@ async fn enforce_held(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, 
 
 pub(crate) async fn advance_log_start(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
     let permit = core.upkeep.acquire(1).await;
-    let advanced = advance_held(core, to).await;
-    drop(permit);
-    advanced
+    let ours = Rc::clone(core);
+    to_the_end(core, permit, async move { advance_held(&ours, to).await }).await
+}
+
+/// Goes on even if nobody waits any longer, a client that has left or a watch that has lost its
+/// patience: of segments that are out of the log, somebody must rename and unlink the files.
+async fn to_the_end<T: 'static>(
+    core: &Core,
+    permit: Permit,
+    work: impl Future<Output = Result<T, LogError>> + 'static,
+) -> Result<T, LogError> {
+    let (done, outcome) = oneshot();
+    reactor::spawn(async move {
+        let result = work.await;
+        drop(permit);
+        // Whoever asked may be gone.
+        let _ = done.send(result);
+    })
+    .detach();
+    outcome.await.unwrap_or_else(|_| Err(LogError::Closed(core.name.clone())))
 }
 
 async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
@@ -177,16 +195,11 @@ async fn write_start_soon(core: &Rc<Core>, start: i64) -> io::Result<()> {
     write_start(core, start).await
 }
 
-fn is_out_of_space(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
 /// On a disk that is too full to write down where the log is to start: what lies below goes at once,
 /// in order, so that a crash leaves no gap.
 async fn make_room_below(core: &Rc<Core>, to: i64, error: io::Error) -> Result<(), LogError> {
     let count = core.state.borrow().below(to);
-    let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-    if !is_full || count == 0 {
+    if !is_out_of_space(&error) || count == 0 {
         return Err(core.storage_error("writing the start of the log", error).into());
     }
     core.shared.note_failure(&core.dir(), &error, Failing::Writing);

@@ -265,13 +265,18 @@ impl LogShared {
         }
     }
 
+    /// Whether the disk of the log in `dir` has little space.
+    pub(crate) fn is_short_of_space(&self, dir: &Path) -> bool {
+        let short = self.0.short_of_space.borrow();
+        !short.is_empty() && dir.parent().is_some_and(|data_dir| short.contains(data_dir))
+    }
+
     /// Until deleted files of the log in `dir` are to go.
     pub(crate) async fn delete_delay(&self, dir: &Path, delay: Duration) {
         let until = reactor::now() + delay;
-        let is_short = || dir.parent().is_some_and(|d| self.0.short_of_space.borrow().contains(d));
         loop {
             let changed = self.0.space_changed.notified();
-            if is_short() || reactor::now() >= until {
+            if self.is_short_of_space(dir) || reactor::now() >= until {
                 return;
             }
             race(reactor::sleep_until(until), changed).await;

@@ -7,12 +7,14 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use common::*;
-use log::{ALL_AGAIN, CleanOptions, Log, LogConfig, LogError, LogState, OpenHint, Relocation};
+use log::{CleanOptions, IoBudget, Log, LogConfig, LogError, LogState, OpenHint, Relocation};
 use reactor::fs;
 use reactor::sim::{Crash, Outcome, World, with_faults};
 use wire::records::{BatchBuilder, batches};
@@ -120,11 +122,15 @@ async fn settle(when: &str) -> usize {
     let left = readable(&log).await.unwrap();
     check(&left, when);
     log.close().await.unwrap();
-    for entry in fs::read_dir(Path::new(DIR)).await.unwrap() {
-        let half = [".swap", ".cleaned"].iter().any(|suffix| entry.name.ends_with(suffix));
-        assert!(!half, "{when}: {} is left", entry.name);
-    }
+    assert_eq!(half_made().await, Vec::<String>::new(), "{when}");
     left.len()
+}
+
+/// What passes have left in the folder.
+async fn half_made() -> Vec<String> {
+    let entries = fs::read_dir(Path::new(DIR)).await.unwrap();
+    let names = entries.into_iter().map(|entry| entry.name);
+    names.filter(|name| name.ends_with(".swap") || name.ends_with(".cleaned")).collect()
 }
 
 #[test]
@@ -157,8 +163,10 @@ fn a_crash_at_any_step_of_a_pass_loses_nothing() {
 #[test]
 fn one_operation_that_fails_at_any_step_of_a_pass_loses_nothing() {
     let (mut failed, mut offline) = (0, 0);
+    let removed = Rc::new(Cell::new(0));
     for step in 0.. {
         let mut world = written(step);
+        let removed = removed.clone();
         let ran = world.run(move || async move {
             let log = open_log(true).await;
             with_faults(|faults| faults.disk.eio_once = Some(step));
@@ -172,6 +180,10 @@ fn one_operation_that_fails_at_any_step_of_a_pass_loses_nothing() {
             }
             let online = matches!(log.state(), LogState::Online);
             if online {
+                // But for the one that could not be removed.
+                let left = half_made().await.len();
+                assert!(left <= 1, "{when}: {left} files are left");
+                removed.set(removed.get() + usize::from(done.is_err() && left == 0));
                 assert!(pass(&log).await.unwrap(), "{when}: it is tried again");
                 check(&readable(&log).await.unwrap(), &when);
                 log.close().await.unwrap();
@@ -197,36 +209,96 @@ fn one_operation_that_fails_at_any_step_of_a_pass_loses_nothing() {
         assert!(matches!(settled, Outcome::Finished(_)), "{step}: {settled:?}");
     }
     assert!(failed > 30 && offline > 0, "{failed} failed, {offline} offline");
+    assert!(removed.get() + offline > failed * 9 / 10, "{} of {failed} removed", removed.get());
 }
 
-/// A copy for another disk is in the making while a pass of compaction replaces what it copies.
-async fn copy_while_it_is_cleaned() -> Vec<u64> {
+/// A copy for another disk is asked for while a pass of compaction goes on: that one ends, none begins
+/// until the copy is made or given up, and every byte is copied once.
+async fn copy_amid_a_pass(after: u64) -> Vec<u64> {
     const TARGET: &str = "/other/keys-0";
     let log = open_log(true).await;
-    let mut copy = Relocation::begin(log.clone(), PathBuf::from(TARGET)).await.unwrap();
     let cleaning = log.clone();
-    // In the pause after the first bytes.
-    let cleaned = reactor::spawn(async move {
-        reactor::sleep(Duration::from_secs(1)).await;
-        pass(&cleaning).await
+    let passing = reactor::spawn(async move {
+        let found = cleaning.cleanable(NOW_MS).await.unwrap().unwrap();
+        let io = Rc::new(IoBudget::new(2_000.0));
+        let options = CleanOptions { io, ..CleanOptions::default() };
+        cleaning.clean(&found, &options, NOW_MS).await
     });
-    let slow = || Some(100);
-    assert_eq!(copy.pass(&slow).await.unwrap(), ALL_AGAIN);
-    assert!(cleaned.await.unwrap());
-    assert_ne!(copy.pass(&|| None).await.unwrap(), ALL_AGAIN);
+    reactor::sleep(Duration::from_millis(after)).await;
+    let asked = reactor::now();
+    let mut copy = Relocation::begin(log.clone(), PathBuf::from(TARGET), 0).await.unwrap();
+    assert!(reactor::now() - asked < Duration::from_secs(1), "it waits for all of the pass");
+    assert!(matches!(passing.await, Err(LogError::Copied(_))), "after {after} ms");
+    assert_eq!(half_made().await, Vec::<String>::new(), "after {after} ms");
+    let size = log.size_bytes();
+    let mut copied = 0;
+    for _ in 0..3 {
+        // Slow enough for a pass between two of its windows.
+        copied += copy.pass(&|| Some(5_000)).await.unwrap();
+        assert_eq!(log.cleanable(NOW_MS).await.unwrap(), None);
+    }
+    // Of the segment that is written the last block is copied again.
+    assert!(copied <= size + 3 * 4096, "{copied} bytes copied of {size}");
     log.close().await.unwrap();
     copy.finish().await.unwrap();
     let hint = OpenHint { clean: true, ..OpenHint::default() };
     let opened = Log::open(&shared(64 << 10), PathBuf::from(TARGET), config(), hint, NOW_MS).await;
-    readable(&opened.unwrap().0).await.unwrap()
+    let copied = readable(&opened.unwrap().0).await.unwrap();
+    settle("where it was").await;
+    copied
 }
 
 #[test]
-fn a_copy_begins_anew_when_compaction_replaces_its_segments() {
-    for seed in 0..10 {
-        let outcome = written(seed).run(copy_while_it_is_cleaned);
-        let Outcome::Finished(copied) = outcome else { panic!("seed {seed}: {outcome:?}") };
+fn nothing_is_compacted_while_it_is_copied_to_another_disk() {
+    for after in (250..3000).step_by(250) {
+        let outcome = written(after).run(move || copy_amid_a_pass(after));
+        let Outcome::Finished(copied) = outcome else { panic!("after {after} ms: {outcome:?}") };
         check(&copied, "in the copy");
-        assert!(copied.len() < RECORDS as usize, "seed {seed}: nothing was cleaned");
     }
+}
+
+#[test]
+fn a_copy_that_is_given_up_keeps_compaction_away_no_longer() {
+    let outcome = written(1).run(|| async {
+        let log = open_log(true).await;
+        let copy = Relocation::begin(log.clone(), PathBuf::from("/other/keys-0"), 0).await;
+        assert_eq!(log.cleanable(NOW_MS).await.unwrap(), None);
+        drop(copy);
+        assert!(log.cleanable(NOW_MS).await.unwrap().is_some());
+        assert!(pass(&log).await.unwrap());
+        log.close().await.unwrap();
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+const CAPACITY: u64 = 1 << 20;
+
+/// What a pass has made and a copy has copied must not take the last space of a disk.
+async fn leave_space() {
+    let log = open_log(true).await;
+    let found = log.cleanable(NOW_MS).await.unwrap().unwrap();
+    // What is replaced gives its own space back.
+    let options = CleanOptions { keep_free_bytes: CAPACITY, ..CleanOptions::default() };
+    let cleaned = log.clean(&found, &options, NOW_MS).await;
+    let Err(LogError::Storage(failed)) = cleaned else { panic!("{cleaned:?}") };
+    assert!(log::is_out_of_space(&failed.cause), "{failed}");
+    assert_eq!(half_made().await, Vec::<String>::new());
+    let target = PathBuf::from("/other/keys-0");
+    let mut copy = Relocation::begin(log.clone(), target, CAPACITY).await.unwrap();
+    let Err(LogError::Storage(failed)) = copy.pass(&|| None).await else {
+        panic!("it takes what it should leave");
+    };
+    assert!(log::is_out_of_space(&failed.cause), "{failed}");
+    drop(copy);
+    assert!(matches!(log.state(), LogState::Online));
+    assert!(pass(&log).await.unwrap(), "there is space for whoever may take it");
+    log.close().await.unwrap();
+}
+
+#[test]
+fn passes_and_copies_leave_the_space_that_they_are_told_to() {
+    let mut world = written(2);
+    world.faults().disk.capacity = Some(CAPACITY);
+    let outcome = world.run(leave_space);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }

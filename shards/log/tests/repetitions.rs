@@ -99,7 +99,7 @@ fn after_a_move_the_last_five_batches_are_known() {
         let memory = shared(1 << 20);
         let log = open_as(&memory, &path, false).await;
         append_both(&log, 0..30).await;
-        let mut relocation = Relocation::begin(log.clone(), target.clone()).await.unwrap();
+        let mut relocation = Relocation::begin(log.clone(), target.clone(), 0).await.unwrap();
         relocation.pass(&|| None).await.unwrap();
         append_both(&log, 30..33).await;
         log.close().await.unwrap();

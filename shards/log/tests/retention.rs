@@ -375,3 +375,63 @@ fn silent_producers_are_forgotten_with_a_round_of_retention() {
         log.close().await.unwrap();
     });
 }
+
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Retention,
+    Delete,
+}
+
+/// Who asked is gone after so many microseconds: what has begun goes on, and no file stays that the log
+/// knows nothing of.
+async fn nobody_waits(asked: Asked, full: bool, after: u64) -> bool {
+    let log = fresh(config()).await;
+    for n in 0..6 {
+        put(&log, n, reactor::wall_clock_ms()).await;
+    }
+    log.flush().await.unwrap();
+    pass(8 * DAY_MS).await;
+    put(&log, 6, reactor::wall_clock_ms()).await;
+    if full {
+        with_faults(|faults| faults.disk.full.insert(DIR.into()));
+    }
+    let ours = log.clone();
+    let asking = reactor::spawn(async move {
+        match asked {
+            Asked::Retention => drop(ours.enforce_retention(reactor::wall_clock_ms()).await),
+            Asked::Delete => drop(ours.advance_log_start(6).await),
+        }
+    });
+    reactor::sleep(Duration::from_micros(after)).await;
+    let ended = asking.is_finished();
+    drop(asking);
+    pass(10 * 60_000).await;
+    assert_eq!(names(".deleted").await, Vec::<String>::new(), "after {after} us");
+    assert_eq!(names(".log").await.len(), log.segment_count(), "after {after} us");
+    with_faults(|faults| faults.disk.full.clear());
+    let start = log.log_start_offset();
+    // A write that found no space has taken it out of service.
+    let _ = log.close().await;
+    let log = fresh(config()).await;
+    assert_eq!(log.log_start_offset(), start, "the start moved, after {after} us");
+    log.close().await.unwrap();
+    ended
+}
+
+#[test]
+fn retention_and_deletes_end_what_they_began_though_nobody_waits_any_more() {
+    for (asked, full) in
+        [(Asked::Retention, false), (Asked::Retention, true), (Asked::Delete, false)]
+    {
+        let mut amid = 0;
+        for after in (0..).map(|step| step * 70) {
+            let outcome = world(after).run(move || nobody_waits(asked, full, after));
+            match outcome {
+                Outcome::Finished(true) => break,
+                Outcome::Finished(false) => amid += 1,
+                _ => panic!("{asked:?}, full: {full}: {outcome:?}"),
+            }
+        }
+        assert!(amid > 10, "{asked:?}, full: {full}: only {amid} left amid it");
+    }
+}

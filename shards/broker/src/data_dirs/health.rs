@@ -2,6 +2,7 @@
 //! nobody else. A directory fails when it does not answer, is not itself any more, or cannot be
 //! written after something went wrong there; it comes back when shard 0 can write it again.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -16,7 +17,6 @@ use wire::Uuid;
 use super::space::{Level, Marks};
 use super::{DirNews, identity, reserve};
 use crate::mesh::ShardMessage;
-use crate::partition::Partition;
 use crate::shard::{CONTROLLER_SHARD, Shard};
 use crate::{background, changes, disk};
 
@@ -85,7 +85,7 @@ async fn look_after(shard: &Rc<Shard>, number: usize, mending: &mut Mending) {
         Err(_) => Err(format!("it has not answered for {} s", ANSWER_WAIT.as_secs())),
     };
     match looked {
-        Ok(()) => mend(shard, number, mending).await,
+        Ok(()) => mend(shard, number, mending),
         Err(reason) => announce_failure(shard, number, &reason),
     }
 }
@@ -197,7 +197,7 @@ async fn probe(dir: &Path, shard: usize) -> Result<(), String> {
         fs::sync_dir(dir).await
     };
     match probed.await {
-        Err(error) if !disk::is_out_of_space(&error) => Err(error.to_string()),
+        Err(error) if !log::is_out_of_space(&error) => Err(error.to_string()),
         Ok(()) | Err(_) => Ok(()),
     }
 }
@@ -207,13 +207,16 @@ async fn probe(dir: &Path, shard: usize) -> Result<(), String> {
 struct Mending {
     reopened: Reopened,
     retained: Option<reactor::Instant>,
+    /// A round of retention is under way.
+    retaining: Rc<Cell<bool>>,
 }
 
 impl Mending {
     /// Whether it is time for retention.
     fn may_retain(&mut self) -> bool {
         let now = reactor::now();
-        let due = self.retained.is_none_or(|last| now >= last + RETAIN_EVERY);
+        let due =
+            !self.retaining.get() && self.retained.is_none_or(|last| now >= last + RETAIN_EVERY);
         if due {
             self.retained = Some(now);
         }
@@ -240,20 +243,16 @@ impl Reopened {
 }
 
 /// The directory works: its partitions should.
-async fn mend(shard: &Rc<Shard>, number: usize, mending: &mut Mending) {
+fn mend(shard: &Rc<Shard>, number: usize, mending: &mut Mending) {
     let level = shard.dirs.level(number);
-    let retains = level > Level::Ample && mending.may_retain();
+    if level > Level::Ample && mending.may_retain() {
+        mending.retaining.set(true);
+        let retaining = mending.retaining.clone();
+        reactor::spawn(retain_all(shard.clone(), number, retaining)).detach();
+    }
     let reopened = &mut mending.reopened;
     let here = shard.open_partitions();
-    let here: Vec<&Rc<Partition>> = here.iter().filter(|p| p.dir_number == number).collect();
-    for partition in here {
-        if shard.is_stopping() {
-            return;
-        }
-        if retains {
-            // Bounded, so that a log that hangs does not end the watch.
-            let _ = timeout(ANSWER_WAIT, background::retain(partition)).await;
-        }
+    for partition in here.iter().filter(|p| p.dir_number == number) {
         let again = match partition.ran_out_of_space() {
             Some(true) => level < Level::Full,
             Some(false) => reopened.is_due((partition.topic_id, partition.index)),
@@ -269,6 +268,22 @@ async fn mend(shard: &Rc<Shard>, number: usize, mending: &mut Mending) {
             shard.partitions.open_again(shard, assignment);
         }
     }
+}
+
+/// Retention of all that is in a directory, in a task of its own: the watch has to find out that a disk
+/// hangs, and must not hang with it.
+async fn retain_all(shard: Rc<Shard>, number: usize, retaining: Rc<Cell<bool>>) {
+    let here = shard.open_partitions();
+    for partition in here.iter().filter(|p| p.dir_number == number) {
+        if shard.is_stopping() || shard.dirs.is_failed(number) {
+            break;
+        }
+        // What has begun goes on; the others must not wait for it.
+        if timeout(ANSWER_WAIT, background::retain(partition)).await.is_err() {
+            shard.dirs.suspect(number);
+        }
+    }
+    retaining.set(false);
 }
 
 fn announce_failure(shard: &Rc<Shard>, number: usize, reason: &str) {

@@ -215,6 +215,21 @@ impl DataDirs {
         self.dirs.get(number)?.space.get()
     }
 
+    /// Bytes that compaction leaves free there.
+    pub fn kept_by_compaction(&self, number: usize) -> u64 {
+        let level = self.level(number);
+        self.marks(number).map_or(0, |marks| marks.kept_by_compaction(level))
+    }
+
+    /// Bytes that a move to it leaves free there.
+    pub fn kept_by_moves(&self, number: usize) -> u64 {
+        self.marks(number).map_or(0, |marks| marks.full)
+    }
+
+    fn marks(&self, number: usize) -> Option<space::Marks> {
+        Some(space::Marks::of(self.space(number)?.total))
+    }
+
     pub fn failures(&self, number: usize) -> u64 {
         self.dirs.get(number).map_or(0, |dir| dir.failures.get())
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  a/t-0 ──passes──► b/t-0.<hex>-future      served from a; the log knows nothing of the copy
-//!  a/t-0 closed ───► the copy is made whole  requests wait, milliseconds
+//!  a/t-0 closed ───► the copy is made whole  requests wait: for little that is left to copy
 //!  metadata: t-0 is in b                     ◄── from here on the copy is the partition
 //!  b/t-0.<hex>-future becomes b/t-0          served from b
 //!  a/t-0 becomes a/t-0.<hex>-delete          and goes
@@ -11,6 +11,9 @@
 //! the next start gives its name (`settle.rs`). There is one good copy at every moment. Before the
 //! metadata says so the old folder says where it is about to go (`corelane.moved`): if that is where the
 //! partition is then, the folder is what the move left behind, and a start removes it.
+//!
+//! What does not fit above the mark of `Full` is refused, and a copy that meets the mark is given up. So is
+//! one of a log that is written faster than it may be copied. Nothing is compacted while it is copied.
 //!
 //! Lives on the shard that leads the partition. Moves of one shard run one after the other, in the
 //! background class.
@@ -34,8 +37,10 @@ use crate::shard::Shard;
 
 /// With fewer bytes left to copy the log is closed.
 const CLOSE_AT_BYTES: u64 = 4 << 20;
-/// A log that is written faster than it is copied is closed after so many passes all the same.
+/// A log that is written about as fast as it is copied is closed after so many passes all the same...
 const PASSES_MAX: usize = 64;
+/// ...unless more than this is left, for which requests would have to wait.
+const CLOSE_AT_MOST_BYTES: u64 = 128 << 20;
 /// Times a copy is begun anew because the log was opened anew meanwhile.
 const ATTEMPTS_MAX: usize = 3;
 
@@ -75,6 +80,8 @@ impl Default for Turn {
 /// One partition on its way.
 pub(crate) struct Move {
     pub target: usize,
+    /// Of the log when the move was asked for.
+    size_bytes: u64,
     pub copied_bytes: Cell<u64>,
     pub next_offset: Cell<i64>,
     is_cancelled: Cell<bool>,
@@ -96,6 +103,13 @@ impl Moves {
             moving.is_cancelled.set(true);
             moving.changed.notify_all();
         }
+    }
+
+    /// Bytes that moves still bring to a directory.
+    fn coming_to(&self, target: usize) -> u64 {
+        let moves = self.by_partition.borrow();
+        let left = |moving: &Rc<Move>| moving.size_bytes.saturating_sub(moving.copied_bytes.get());
+        moves.values().filter(|moving| moving.target == target).map(left).sum()
     }
 
     /// Takes a move off the list, unless another has taken its place.
@@ -120,7 +134,8 @@ impl Move {
 ///
 /// # Errors
 /// `LOG_DIR_NOT_FOUND` (57) if no directory has this path, `KAFKA_STORAGE_ERROR` (56) if it or the
-/// partition's own cannot be used, `REPLICA_NOT_AVAILABLE` (9) if the partition is not here.
+/// partition's own cannot be used, or has too little space, `REPLICA_NOT_AVAILABLE` (9) if the partition
+/// is not here.
 pub(crate) fn begin(
     shard: &Rc<Shard>,
     path: &str,
@@ -133,17 +148,22 @@ pub(crate) fn begin(
     }
     let partition = partition.ok_or(ErrorCode::ReplicaNotAvailable)??;
     let key = (partition.topic_id, partition.index);
-    if let Some(moving) = shard.moves.of(key) {
-        if moving.target == target {
-            return Ok(());
-        }
-        shard.moves.cancel(key);
-    }
-    if partition.dir_number == target {
+    if shard.moves.of(key).is_some_and(|moving| moving.target == target) {
         return Ok(());
     }
+    if partition.dir_number == target {
+        shard.moves.cancel(key);
+        return Ok(());
+    }
+    let size_bytes = partition.log.size_bytes();
+    if let Err(reason) = check_space(shard, target, size_bytes, shard.moves.coming_to(target)) {
+        warn!("{}-{} is not moved to {path}: {reason}", partition.topic, partition.index);
+        return Err(ErrorCode::KafkaStorageError);
+    }
+    shard.moves.cancel(key);
     let moving = Rc::new(Move {
         target,
+        size_bytes,
         copied_bytes: Cell::new(0),
         next_offset: Cell::new(0),
         is_cancelled: Cell::new(false),
@@ -152,6 +172,21 @@ pub(crate) fn begin(
     shard.moves.by_partition.borrow_mut().insert(key, moving.clone());
     spawn_in(Class::Background, run(shard.clone(), key, moving)).detach();
     Ok(())
+}
+
+/// Whether so much fits into a directory beside what other moves bring there, as far as that is known: what
+/// others write there is found out about while it is copied.
+fn check_space(shard: &Shard, target: usize, size_bytes: u64, coming: u64) -> Result<(), String> {
+    let Some(space) = shard.dirs.space(target) else { return Ok(()) };
+    let kept = shard.dirs.kept_by_moves(target);
+    match space.available.saturating_sub(kept).saturating_sub(coming) >= size_bytes {
+        true => Ok(()),
+        false => Err(format!(
+            "it has {size_bytes} bytes; of {} that are free there {kept} are left to others, and {coming} \
+             are for other moves",
+            space.available
+        )),
+    }
 }
 
 async fn run(shard: Rc<Shard>, key: (Uuid, i32), moving: Rc<Move>) {
@@ -193,6 +228,7 @@ async fn relocate(
     to: &Path,
 ) -> Result<(), String> {
     let name = log::partition_dir_name(&partition.topic, partition.index);
+    check_space(shard, moving.target, partition.log.size_bytes(), 0)?;
     let unique = [reactor::random_u64(), reactor::random_u64()];
     let own_name = log::future_dir_name(&name, unique);
     if log::parse_future_dir_name(&own_name) != Some(name.as_str()) {
@@ -218,18 +254,23 @@ async fn relocate(
         Decided::Unknown(_) => None,
         Decided::Stays(_) => Some(partition.dir_number),
     };
+    let mut out_of_place = None;
     if home.is_none() && matches!(decided, Decided::Moved) {
         // Where it is recorded is nothing now, and must not be begun anew: back to the old copy.
         let back = assign(shard, partition, partition.dir_number, &paused.cancel).await;
         if matches!(back, Decided::Moved) {
             home = Some(partition.dir_number);
             decided = Decided::Stays("the copy could not take its place".to_owned());
+            out_of_place = Some(own);
         }
     }
     if home == Some(moving.target) {
         shard.moves.end((partition.topic_id, partition.index), moving);
     }
     shard.partitions.resume(shard, &paused, partition, home);
+    if let Some(own) = out_of_place {
+        leave_place(partition, (&future, &own)).await;
+    }
     match decided {
         Decided::Stays(reason) => {
             // Left there, it would say what is not so; until the partition is elsewhere nobody asks.
@@ -255,7 +296,8 @@ enum Decided {
     Unknown(String),
 }
 
-/// Closes the log, makes the copy whole and has it recorded.
+/// Closes the log, makes the copy whole and has it recorded. The log is closed when this returns, unless its
+/// directory has failed: who opens the partition next must not meet it at its files.
 async fn decide(
     shard: &Rc<Shard>,
     moving: &Rc<Move>,
@@ -263,8 +305,16 @@ async fn decide(
     relocation: Relocation,
     (own, cancel): (&Path, &Cancel),
 ) -> Decided {
+    let from_failed = || shard.dirs.failed(partition.dir_number);
+    match race(partition.log.clone().close(), from_failed()).await {
+        Either::Left(Ok(_)) => {}
+        Either::Left(Err(error)) => return Decided::Stays(error.to_string()),
+        Either::Right(()) => {
+            partition.log.fail("the data directory has failed");
+            return Decided::Stays("its directory has failed".to_owned());
+        }
+    }
     let finishing = async {
-        partition.log.clone().close().await.map_err(|error| error.to_string())?;
         relocation.finish().await.map_err(|error| error.to_string())?;
         if fs::exists(own).await.map_err(|error| error.to_string())? {
             return Err(format!("{} is in the way; move it away", own.display()));
@@ -272,11 +322,16 @@ async fn decide(
         let to = shard.dirs.id(moving.target).ok_or("the directory is gone")?;
         note_moved(&partition.log.dir(), to).await.map_err(|error| error.to_string())
     };
-    let failed = race(shard.dirs.failed(partition.dir_number), shard.dirs.failed(moving.target));
-    match race(finishing, failed).await {
+    let failed = race(from_failed(), shard.dirs.failed(moving.target));
+    // Nobody waits for a copy that takes its time.
+    let unwanted = race(cancel.cancelled(), shard.stop_asked());
+    match race(finishing, race(failed, unwanted)).await {
         Either::Left(Ok(())) => {}
         Either::Left(Err(reason)) => return Decided::Stays(reason),
-        Either::Right(_) => return Decided::Stays("a directory has failed".to_owned()),
+        Either::Right(_) => {
+            let reason = "a directory has failed, or the partition goes elsewhere";
+            return Decided::Stays(reason.to_owned());
+        }
     }
     assign(shard, partition, moving.target, cancel).await
 }
@@ -324,29 +379,69 @@ async fn copy(
     partition: &Rc<Partition>,
     future: PathBuf,
 ) -> Result<Relocation, String> {
-    let begun = Relocation::begin(partition.log.clone(), future).await;
-    let mut relocation = begun.map_err(|error| error.to_string())?;
+    let ended = || {
+        let failed = race(shard.dirs.failed(moving.target), moving.cancelled());
+        race(failed, shard.stop_asked())
+    };
+    let given_up = || "it was cancelled, or the directory has failed".to_owned();
+    let keep_free = shard.dirs.kept_by_moves(moving.target);
+    let begin = Relocation::begin(partition.log.clone(), future, keep_free);
+    let mut relocation = match race(begin, ended()).await {
+        Either::Left(begun) => begun.map_err(|error| error.to_string())?,
+        Either::Right(_) => return Err(given_up()),
+    };
     let pace = || match shard.config().replica_alter_log_dirs_io_max_bytes_per_second {
         0 | i64::MAX => None,
         limit => u64::try_from(limit).ok(),
     };
-    for _ in 0..PASSES_MAX {
-        let passing = relocation.pass(&pace);
-        let failed = race(shard.dirs.failed(moving.target), moving.cancelled());
-        let ended = race(failed, shard.stop_asked());
-        let copied = match race(passing, ended).await {
+    for pass in 1.. {
+        let copied = match race(relocation.pass(&pace), ended()).await {
             Either::Left(copied) => copied.map_err(|error| error.to_string())?,
-            Either::Right(_) => {
-                return Err("it was cancelled, or the directory has failed".to_owned());
-            }
+            Either::Right(_) => return Err(given_up()),
         };
         moving.copied_bytes.set(relocation.copied_bytes());
         moving.next_offset.set(relocation.next_offset());
-        if copied <= CLOSE_AT_BYTES {
-            break;
+        match next_step(pass, copied) {
+            Step::Close => break,
+            Step::Again => {}
+            Step::GiveUp => {
+                return Err("it is written faster than it may be copied: see \
+                     replica.alter.log.dirs.io.max.bytes.per.second"
+                    .to_owned());
+            }
         }
     }
     Ok(relocation)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Again,
+    Close,
+    GiveUp,
+}
+
+/// What follows a pass, by its number and the bytes that it had to copy: about as many were written
+/// meanwhile.
+fn next_step(pass: usize, copied: u64) -> Step {
+    match pass < PASSES_MAX {
+        _ if copied <= CLOSE_AT_BYTES => Step::Close,
+        true => Step::Again,
+        false if copied <= CLOSE_AT_MOST_BYTES => Step::Close,
+        false => Step::GiveUp,
+    }
+}
+
+/// A copy that may have taken its place, where the metadata does not say any more that it is the partition,
+/// would be in the way of the next move.
+async fn leave_place(partition: &Partition, (future, own): (&Path, &Path)) {
+    let its_own = log::checkpoints::read_partition_metadata(own).await;
+    if !matches!(its_own, Ok(Some(topic_id)) if topic_id == partition.topic_id) {
+        return;
+    }
+    if let Err(error) = fs::rename(own, future).await {
+        warn!("{} stays until the next start: {error}", own.display());
+    }
 }
 
 async fn give_up(future: &Path, reason: &str) -> Result<(), String> {
@@ -382,4 +477,24 @@ async fn take_place(
         warn!("{} is of a deleted topic and stays until the next start: {error}", own.display());
     }
     shard.dirs.holding(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_closed_when_little_is_left_and_never_when_much_is() {
+        let table = [
+            (1, CLOSE_AT_BYTES, Step::Close),
+            (1, CLOSE_AT_BYTES + 1, Step::Again),
+            (PASSES_MAX - 1, u64::MAX, Step::Again),
+            (PASSES_MAX, 0, Step::Close),
+            (PASSES_MAX, CLOSE_AT_MOST_BYTES, Step::Close),
+            (PASSES_MAX, CLOSE_AT_MOST_BYTES + 1, Step::GiveUp),
+        ];
+        for (pass, copied, step) in table {
+            assert_eq!(next_step(pass, copied), step, "pass {pass}, {copied} bytes");
+        }
+    }
 }

@@ -7,6 +7,10 @@
 //! | `Full` | under a twentieth, at most 512 MiB | producers get a retriable error as well |
 //! | | under half of the reserve | the reserve file is cut to its last piece: what is left is the broker's own |
 //!
+//! What the broker does on its own does not make a disk full: compaction and copies for a move end, and
+//! remove what they have written, before less is free than the mark of `Full`. Below it, where compaction
+//! may be what makes room and producers are refused anyway, compaction goes on down to a quarter of that.
+//!
 //! Reading, deleting, retention and metadata go on at every level. The space is looked at now and then,
 //! and when producers have sent half of what was left above the mark: they are refused before a write
 //! fails. Where somebody else fills the disk one may fail; then the level is `Full` from that moment on.
@@ -69,6 +73,14 @@ impl Marks {
         (left / shards.max(1) as u64).max(ROOM_MIN)
     }
 
+    /// What compaction leaves free at this level.
+    pub fn kept_by_compaction(self, level: Level) -> u64 {
+        match level {
+            Level::Ample | Level::Low => self.full,
+            Level::Full => self.full / 4,
+        }
+    }
+
     /// The reserve is needed now.
     pub fn is_exhausted(self, space: Space) -> bool {
         space.available < self.reserve / 2
@@ -98,6 +110,9 @@ mod tests {
         for total in [0, 4096, 10 * MIB, GIB, 100 * GIB] {
             let marks = Marks::of(total);
             assert!(marks.reserve <= marks.full && marks.full <= marks.low, "{marks:?}");
+            // Compaction never takes what would cost the reserve.
+            let kept = marks.kept_by_compaction(Level::Full);
+            assert!(kept <= marks.full && kept >= marks.reserve / 2, "{marks:?}");
         }
     }
 

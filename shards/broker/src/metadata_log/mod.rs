@@ -26,7 +26,6 @@ use wire::records::{BatchBuilder, BatchView};
 
 use crate::BrokerError;
 use crate::data_dirs::reserve;
-use crate::disk;
 use crate::groups::MISSED_MAX;
 
 pub(crate) const DIR_NAME: &str = "__cluster_metadata-0";
@@ -246,7 +245,7 @@ impl MetadataLog {
         let state = self.log.borrow().state();
         let reopens = match state {
             LogState::Online => false,
-            LogState::Poisoned(error) => disk::is_out_of_space(&error.cause),
+            LogState::Poisoned(error) => log::is_out_of_space(&error.cause),
             // A reopening found no space either.
             LogState::Closed => true,
         };

@@ -15,7 +15,7 @@ use super::CleanOptions;
 use super::batches::{Batches, Fault};
 use super::group::{self, Most, Piece};
 use super::key_map::KeyMap;
-use super::output::Output;
+use super::output::{self, Output};
 use super::rewrite::{self, Counts, Fate, LastBatches, Left, Rules};
 use super::select::Cleanable;
 use super::sip::SipKey;
@@ -85,6 +85,9 @@ impl Working {
     fn begin(core: &Rc<Core>) -> Result<Option<Rc<Self>>, LogError> {
         core.check_open()?;
         let mut state = core.state.borrow_mut();
+        if state.copies > 0 {
+            return Err(LogError::Copied(core.name.clone()));
+        }
         if std::mem::replace(&mut state.cleaning, true) {
             return Ok(None);
         }
@@ -270,13 +273,14 @@ impl Pass<'_> {
         let Some(first) = group.first() else { return Ok(()) };
         let core = self.core;
         let interval = core.state.borrow().config.index_interval_bytes;
-        let output = Output::create(&core.dir(), first.base, interval).await;
+        let keep_free = self.options.keep_free_bytes;
+        let output = Output::create(&core.dir(), first.base, interval, keep_free).await;
         let mut output = output.map_err(|error| failed(core, error))?;
         let changed = match self.fill(group, rules, transactions, &mut output).await {
             Ok(changed) => changed || group.len() > 1,
             Err(error) => {
-                // What cannot be removed now goes when the log is opened the next time.
-                let _ = output.discard().await;
+                drop(output);
+                output::remove_quietly(&core.dir(), first.base).await;
                 return Err(error);
             }
         };
@@ -288,10 +292,19 @@ impl Pass<'_> {
         if !changed {
             return output.discard().await.map_err(|error| failed(core, error));
         }
-        let has_txn_index =
-            fs::exists(&file_path(&core.dir(), FileKind::TxnIndex, first.base)).await;
-        let has_txn_index = has_txn_index.map_err(|error| failed(core, error))?;
-        let made = output.finish(has_txn_index).await.map_err(|error| failed(core, error))?;
+        let dir = core.dir();
+        let finished = async {
+            let has_txn_index =
+                fs::exists(&file_path(&dir, FileKind::TxnIndex, first.base)).await?;
+            output.finish(has_txn_index).await
+        };
+        let made = match finished.await {
+            Ok(made) => made,
+            Err(error) => {
+                output::remove_quietly(&dir, first.base).await;
+                return Err(failed(core, error));
+            }
+        };
         self.count(Counts::default(), made.moved);
         let old: Vec<i64> = group.iter().map(|old| old.base).collect();
         // Finished even if nobody waits for the pass any more: half a swap must not be.
@@ -360,7 +373,7 @@ impl Pass<'_> {
         Ok(Walk { base: old.base, batches, next_offset: old.base, position: start.into() })
     }
 
-    /// Pays for what was read, lets others run, and ends the pass if the log is closing.
+    /// Pays for what was read, lets others run, and ends the pass if the log is closing or copied.
     async fn pause(&mut self, walk: &mut Walk) -> Result<(), LogError> {
         let read = walk.batches.take_read();
         if read > 0 {
@@ -378,9 +391,11 @@ impl Pass<'_> {
 
     fn check_wanted(&self) -> Result<(), LogError> {
         self.core.check_open()?;
-        match self.core.state.borrow().closing {
-            true => Err(LogError::Closed(self.core.name.clone())),
-            false => Ok(()),
+        let state = self.core.state.borrow();
+        match (state.closing, state.copies) {
+            (true, _) => Err(LogError::Closed(self.core.name.clone())),
+            (false, 0) => Ok(()),
+            (false, _) => Err(LogError::Copied(self.core.name.clone())),
         }
     }
 

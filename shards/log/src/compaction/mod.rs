@@ -16,8 +16,9 @@
 //!
 //! The active segment, undecided transactions and what is younger than `min.compaction.lag.ms`
 //! stay as they are. Appends, reads, seals and flushes go on meanwhile; only the swap of a finished
-//! group keeps other upkeep waiting. A pass that fails leaves the log as it was: nothing here takes
-//! a log offline but a failed rename or sync in the middle of a swap.
+//! group keeps other upkeep waiting. A pass that fails leaves the log as it was, and removes what it has
+//! made: nothing here takes a log offline but a failed rename or sync in the middle of a swap. While a log
+//! is copied to another disk there is no pass, and one that goes on ends: the copy would begin anew.
 
 mod batches;
 mod clean;
@@ -51,6 +52,8 @@ pub struct CleanOptions {
     pub batch_bytes: usize,
     /// What all passes of a shard may read and write in a time.
     pub io: Rc<IoBudget>,
+    /// The pass fails, as on a full disk, before it leaves fewer bytes free there.
+    pub keep_free_bytes: u64,
 }
 
 impl Default for CleanOptions {
@@ -60,6 +63,7 @@ impl Default for CleanOptions {
             load_factor: 0.9,
             batch_bytes: 64 << 20,
             io: Rc::new(IoBudget::unlimited()),
+            keep_free_bytes: 0,
         }
     }
 }

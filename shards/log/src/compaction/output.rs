@@ -11,7 +11,7 @@ use reactor::{AlignedBuf, Durability, File, OpenOptions, WriteBuf};
 use smallvec::smallvec;
 use wire::records::BatchHeader;
 
-use crate::files::{remove_if_there, write_small};
+use crate::files::{check_room, remove_if_there, write_small};
 use crate::names::{CLEANED_SUFFIX, FileKind, file_path, with_suffix};
 use crate::segment::{Newest, Segment};
 use crate::tail::BLOCK;
@@ -32,6 +32,7 @@ pub(crate) struct Output {
     /// Sizes, offsets and indexes as batches come.
     segment: Segment,
     interval: u32,
+    keep_free_bytes: u64,
     aborted: Vec<AbortedTxn>,
 }
 
@@ -46,7 +47,12 @@ pub(crate) struct Made {
 }
 
 impl Output {
-    pub(crate) async fn create(dir: &Path, base: i64, interval: u32) -> io::Result<Output> {
+    pub(crate) async fn create(
+        dir: &Path,
+        base: i64,
+        interval: u32,
+        keep_free_bytes: u64,
+    ) -> io::Result<Output> {
         let options = OpenOptions {
             read: true,
             write: true,
@@ -64,6 +70,7 @@ impl Output {
             written: 0,
             segment: Segment::new(base, 0, 0),
             interval,
+            keep_free_bytes,
             aborted: Vec::new(),
         })
     }
@@ -102,6 +109,7 @@ impl Output {
     }
 
     async fn write(&mut self, bytes: usize) -> io::Result<usize> {
+        check_room(&self.dir, bytes as u64, self.keep_free_bytes).await?;
         let mut buffer = self.buffer.take().unwrap_or_else(|| AlignedBuf::zeroed(BUFFER));
         buffer.set_len(bytes);
         let bufs = smallvec![WriteBuf::Aligned(buffer)];
@@ -149,6 +157,14 @@ impl Output {
         let (dir, base) = (self.dir, self.segment.base);
         self.file.close().await?;
         remove(&dir, base).await
+    }
+}
+
+/// Removes what a pass that fails has made of a segment: on a disk that is full, it is what the next
+/// one needs. What cannot be removed now goes when the log is opened the next time.
+pub(super) async fn remove_quietly(dir: &Path, base: i64) {
+    if let Err(error) = remove(dir, base).await {
+        tracing::warn!("{} not removed: {error}", cleaned(dir, FileKind::Log, base).display());
     }
 }
 

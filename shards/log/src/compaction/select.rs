@@ -50,12 +50,12 @@ impl Cleanable {
     }
 }
 
-/// `None` for a log that is not compacted.
+/// `None` for a log that is not compacted, or not now because it is being copied.
 pub(crate) async fn look(core: &Rc<Core>, now_ms: i64) -> Result<Option<Cleanable>, LogError> {
     core.check_open()?;
     let (config, first_dirty, end) = {
         let mut state = core.state.borrow_mut();
-        if !state.config.compact {
+        if !state.config.compact || state.copies > 0 {
             return Ok(None);
         }
         let first_dirty = state.first_dirty(&core.name);

@@ -77,10 +77,17 @@ async fn replace_held(core: &Rc<Core>, old: &[i64], made: Made) -> Result<(), Lo
     }
     // Offsets may have holes from here on; recovery accepts those below the recovery point.
     let point = core.state.borrow().recovery_point;
-    let saved = fs::write_atomic(&dir.join(RECOVERY_POINTS), encode_own_offset(&dir, point)).await;
-    saved.map_err(failed)?;
-    unlist(core, &dir, old).await.map_err(failed)?;
-    prepare(&dir, made.base).await.map_err(failed)?;
+    let prepared = async {
+        fs::write_atomic(&dir.join(RECOVERY_POINTS), encode_own_offset(&dir, point)).await?;
+        unlist(core, &dir, old).await?;
+        prepare(&dir, made.base).await
+    };
+    if let Err(error) = prepared.await {
+        if let Err(error) = undo(&dir, made.base).await {
+            tracing::warn!(log = %core.name, base = made.base, "half a swap stays: {error}");
+        }
+        return Err(failed(error));
+    }
     let alone = core.swapping.acquire(1).await;
     let renamed = async {
         decide(&dir, made.base).await?;
@@ -154,13 +161,23 @@ fn named(dir: &Path, kind: FileKind, base: i64, suffix: &str) -> PathBuf {
     with_suffix(&file_path(dir, kind, base), suffix)
 }
 
-/// Up to the rename that decides. A failure leaves what is undone at the next opening.
+/// Up to the rename that decides. After a failure all of it can be undone.
 async fn prepare(dir: &Path, base: i64) -> io::Result<()> {
     for kind in BESIDE {
         let from = named(dir, kind, base, CLEANED_SUFFIX);
         rename_if_there(&from, &named(dir, kind, base, SWAP_SUFFIX)).await?;
     }
     fs::sync_dir(dir).await
+}
+
+/// Takes back what is not decided. An index that has its `.swap` name counts as long as no `.cleaned`
+/// file says that it does not: it goes first, durably.
+async fn undo(dir: &Path, base: i64) -> io::Result<()> {
+    for kind in BESIDE {
+        remove_if_there(&named(dir, kind, base, SWAP_SUFFIX)).await?;
+    }
+    fs::sync_dir(dir).await?;
+    output::remove(dir, base).await
 }
 
 async fn decide(dir: &Path, base: i64) -> io::Result<()> {
