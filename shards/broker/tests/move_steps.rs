@@ -123,28 +123,7 @@ async fn moved(step: u64, acknowledged: Rc<Cell<usize>>) -> Result<bool, Gone> {
     }
     let struck = with_faults(|faults| faults.disk.eio_once.take()).flatten().is_none();
     check(&everything(&mut client).await?, acknowledged.get(), "before the restart");
-    move_again(&mut client, (DIRS[usize::from(!is_in_first)], to), step).await?;
     Ok(struck)
-}
-
-/// What was left of the first move is not in the way of the next one.
-async fn move_again(
-    client: &mut Client,
-    (from, to): (&'static str, &'static str),
-    step: u64,
-) -> Result<(), Gone> {
-    let is_in = |dir: &'static str| async move {
-        reactor::fs::exists(&Path::new(dir).join("t-0")).await.unwrap()
-    };
-    let has_moved = is_in(to).await && !is_in(from).await;
-    let (from, to) = if has_moved { (to, from) } else { (from, to) };
-    let begin = reactor::now();
-    while !is_in(to).await || is_in(from).await {
-        move_to(client, to).await?;
-        assert!(reactor::now() - begin < LONG, "step {step}: it cannot be moved any more");
-        reactor::sleep(Duration::from_millis(500)).await;
-    }
-    Ok(())
 }
 
 #[test]

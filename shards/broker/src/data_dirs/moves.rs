@@ -22,6 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use log::{Cancel, Relocation};
 use reactor::sync::{Notify, Semaphore};
@@ -470,7 +471,11 @@ async fn take_place(
         return None;
     }
     if let Err(error) = partition.log.clone().delete().await {
-        warn!("the old copy of {} stays until the next start: {error}", own.display());
+        // Under its name it would be in the way of a move back.
+        let again = shard.log_shared.delete_dir(&partition.log.dir(), Duration::ZERO).await;
+        if again.is_err() {
+            warn!("the old copy of {} stays until the next start: {error}", own.display());
+        }
     }
     let is_gone = shard.image().topic_by_id(partition.topic_id).is_none();
     if is_gone && let Err(error) = fs::remove_dir_all(own).await {
