@@ -103,7 +103,7 @@ fn check(records: &[Vec<u8>], acknowledged: usize, when: &str) {
 
 /// Moves the partition while the operation after `step` others fails. Returns whether it came to that.
 async fn moved(step: u64, acknowledged: Rc<Cell<usize>>) -> Result<bool, Gone> {
-    let (_started, mut client) = start().await;
+    let (started, mut client) = start().await;
     let small = [("internal.segment.bytes", "8000")];
     assert_eq!(client.create_topic(TOPIC, 1, &small).await?, 0);
     for n in 0..RECORDS {
@@ -123,7 +123,32 @@ async fn moved(step: u64, acknowledged: Rc<Cell<usize>>) -> Result<bool, Gone> {
     }
     let struck = with_faults(|faults| faults.disk.eio_once.take()).flatten().is_none();
     check(&everything(&mut client).await?, acknowledged.get(), "before the restart");
+    let dirs = (DIRS[usize::from(!is_in_first)], to);
+    move_again((&started, &mut client), dirs, step).await?;
     Ok(struck)
+}
+
+/// What was left of the first move is not in the way of the next one.
+async fn move_again(
+    (started, client): (&Shards, &mut Client),
+    (from, to): (&'static str, &'static str),
+    step: u64,
+) -> Result<(), Gone> {
+    let is_in = |dir: &'static str| async move {
+        reactor::fs::exists(&Path::new(dir).join("t-0")).await.unwrap()
+    };
+    let has_moved = is_in(to).await && !is_in(from).await;
+    let (from, to) = if has_moved { (to, from) } else { (from, to) };
+    let begin = reactor::now();
+    while !is_in(to).await || is_in(from).await {
+        if started.tasks.iter().any(reactor::Task::is_finished) {
+            return Err(Gone("the broker has ended".to_owned()));
+        }
+        move_to(client, to).await?;
+        assert!(reactor::now() - begin < LONG, "step {step}: it cannot be moved any more");
+        reactor::sleep(Duration::from_millis(500)).await;
+    }
+    Ok(())
 }
 
 #[test]
