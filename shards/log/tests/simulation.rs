@@ -444,7 +444,7 @@ async fn until_failure(plan: Plan, ledger: Rc<RefCell<Ledger>>, mut dice: Dice) 
 
 async fn check_poisoned(log: &Log, shared: &log::LogShared) {
     let LogState::Poisoned(error) = log.state() else { panic!("it is {:?}", log.state()) };
-    assert!(error.to_string().contains("offline"), "{error}");
+    assert!(error.to_string().contains(" failed on "), "{error}");
     let bytes = batch(&[value(0, 10)], NOW_MS);
     assert!(matches!(log.append(&view(&bytes), 0, NOW_MS), Err(AppendError::Poisoned(_))));
     assert!(log.acknowledged(log.visible_end_offset()).await.is_ok());
