@@ -145,7 +145,10 @@ async fn move_again(
             return Err(Gone("the broker has ended".to_owned()));
         }
         move_to(client, to).await?;
-        assert!(reactor::now() - begin < LONG, "step {step}: it cannot be moved any more");
+        assert!(
+            reactor::now() - begin < Duration::from_secs(30),
+            "step {step}: it cannot be moved any more"
+        );
         reactor::sleep(Duration::from_millis(500)).await;
     }
     Ok(())
