@@ -2,13 +2,19 @@
 
 use regex::{Regex, RegexBuilder};
 
-/// Most bytes a compiled expression may take.
-const COMPILED_BYTES_MAX: usize = 4 << 20;
+/// Most bytes a compiled expression of a group may take: what it takes, it takes time to compile too,
+/// in which a shard does nothing else.
+const COMPILED_BYTES_MAX: usize = 5 << 18;
 
 /// An expression that matches whole names, or what is wrong with it.
 pub(crate) fn whole(text: &str) -> Result<Regex, String> {
+    whole_within(text, COMPILED_BYTES_MAX)
+}
+
+/// The same for one that may take so many bytes.
+pub(crate) fn whole_within(text: &str, bytes_max: usize) -> Result<Regex, String> {
     let whole = format!(r"\A(?:{})\z", translated(text));
-    RegexBuilder::new(&whole).size_limit(COMPILED_BYTES_MAX).build().map_err(|error| match error {
+    RegexBuilder::new(&whole).size_limit(bytes_max).build().map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => String::from("expression is too large"),
         other => other.to_string().lines().last().unwrap_or_default().to_string(),
     })

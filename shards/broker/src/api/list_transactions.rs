@@ -2,9 +2,10 @@
 //! clients ask every node.
 
 use ahash::AHashSet;
-use coord::txn::{TxnReply, TxnRequest, join_lists};
+use coord::txn::{IdPattern, TxnReply, TxnRequest, join_lists};
 use wire::messages::{
     DescribeTransactionsRequest, DescribeTransactionsResponse, ListTransactionsRequest,
+    ListTransactionsResponse,
 };
 
 use super::{DESCRIBED_ITEMS_MAX, REQUEST_ITEMS_MAX, Request, check_items, other_transaction_kind};
@@ -12,8 +13,18 @@ use crate::reply::Handled;
 use crate::transactions;
 
 pub(crate) async fn handle(request: Request) -> Handled {
-    let body: ListTransactionsRequest<'_> = request.body()?;
+    let mut body: ListTransactionsRequest<'_> = request.body()?;
     check_items(body.state_filters.len() + body.producer_id_filters.len(), DESCRIBED_ITEMS_MAX)?;
+    // The coordinators are not held up by it.
+    let pattern = body.transactional_id_pattern.take().filter(|text| !text.is_empty());
+    let pattern = match pattern.map(|text| IdPattern::new(&text)).transpose() {
+        Ok(pattern) => pattern,
+        Err(code) => {
+            let refused =
+                ListTransactionsResponse { error_code: code.code(), ..Default::default() };
+            return request.reply(&refused);
+        }
+    };
     let asked = TxnRequest::List(&body);
     let mut lists = Vec::new();
     for reply in transactions::ask_all(&request.shard, request.version, asked).await {
@@ -22,7 +33,18 @@ pub(crate) async fn handle(request: Request) -> Handled {
             other => return other_transaction_kind(&other),
         }
     }
-    request.reply(&join_lists(lists))
+    let mut list = join_lists(lists);
+    if let Some(pattern) = pattern {
+        let mut found = Vec::new();
+        for state in list.transaction_states.into_vec() {
+            if pattern.is_match(&state.transactional_id) {
+                found.push(state);
+            }
+            reactor::yield_if_due().await;
+        }
+        list.transaction_states = found.into();
+    }
+    request.reply(&list)
 }
 
 pub(crate) async fn handle_describe(request: Request) -> Handled {

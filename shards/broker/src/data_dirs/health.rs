@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,9 @@ const LOOK_EVERY_LOW: Duration = Duration::from_millis(250);
 const TRY_EVERY: Duration = Duration::from_secs(5);
 /// One that does not answer a look or a probe for so long has failed.
 const ANSWER_WAIT: Duration = Duration::from_secs(15);
+/// The last part of that time begins when the shard sees that the rest is over: one that stood still
+/// itself takes in what was answered meanwhile.
+const LAST_WAIT: Duration = Duration::from_secs(5);
 /// For so long a producer waits for a look at the space.
 const LOOK_WAIT: Duration = Duration::from_millis(500);
 /// Retention of a directory that has little space.
@@ -52,14 +56,22 @@ pub(crate) async fn prepare(shard: &Rc<Shard>, number: usize) {
         reserve::settle(path).await?;
         fs::space(path).await
     };
-    match timeout(ANSWER_WAIT, prepared).await {
+    match answered(prepared).await {
         Ok(Ok(space)) => note_space(shard, number, space),
         Ok(Err(error)) => drop(shard.dirs.fail(number, &error.to_string())),
-        Err(_) => {
-            let reason = format!("it has not answered for {} s", ANSWER_WAIT.as_secs());
-            shard.dirs.fail(number, &reason);
+        Err(reason) => drop(shard.dirs.fail(number, &reason)),
+    }
+}
+
+/// What a directory answers, or the reason why it has failed.
+async fn answered<F: Future>(asked: F) -> Result<F::Output, String> {
+    let mut asked = pin!(asked);
+    for wait in [ANSWER_WAIT - LAST_WAIT, LAST_WAIT] {
+        if let Ok(answer) = timeout(wait, asked.as_mut()).await {
+            return Ok(answer);
         }
     }
+    Err(format!("it has not answered for {} s", ANSWER_WAIT.as_secs()))
 }
 
 async fn watch(shard: Rc<Shard>, number: usize) {
@@ -80,11 +92,8 @@ async fn look_after(shard: &Rc<Shard>, number: usize, mending: &mut Mending) {
         }
         return;
     }
-    let looked = match timeout(ANSWER_WAIT, look(shard, number)).await {
-        Ok(looked) => looked,
-        Err(_) => Err(format!("it has not answered for {} s", ANSWER_WAIT.as_secs())),
-    };
-    match looked {
+    let looked = answered(look(shard, number)).await;
+    match looked.and_then(|looked| looked) {
         Ok(()) => mend(shard, number, mending),
         Err(reason) => announce_failure(shard, number, &reason),
     }

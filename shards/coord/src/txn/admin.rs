@@ -1,6 +1,7 @@
 //! DescribeTransactions and ListTransactions.
 
 use ahash::AHashSet;
+use regex::Regex;
 use wire::messages as m;
 use wire::messages::describe_transactions_response::{TopicData, TransactionState};
 use wire::messages::list_transactions_response as listed;
@@ -10,6 +11,9 @@ use super::request::TxnReply;
 use super::state::State;
 use super::{Entry, TxnCoordinator};
 use crate::pattern;
+
+/// Most bytes a compiled filter may take: whoever asks gives a new one each time.
+const PATTERN_BYTES_MAX: usize = 256 << 10;
 
 impl TxnCoordinator {
     pub(super) fn describe(&self, id: &str) -> TxnReply {
@@ -44,11 +48,12 @@ impl TxnCoordinator {
     /// The ids of this partition that all of the request's filters let through.
     pub(super) fn list(&self, request: &m::ListTransactionsRequest<'_>, now_ms: i64) -> TxnReply {
         let pattern = request.transactional_id_pattern.as_deref().filter(|text| !text.is_empty());
-        let pattern = match pattern.map(pattern::whole).transpose() {
+        let pattern = match pattern.map(IdPattern::new).transpose() {
             Ok(pattern) => pattern,
-            Err(_) => {
+            Err(code) => {
+                let error_code = code.code();
                 return TxnReply::List(m::ListTransactionsResponse {
-                    error_code: ErrorCode::InvalidRegularExpression.code(),
+                    error_code,
                     ..Default::default()
                 });
             }
@@ -84,8 +89,39 @@ impl TxnCoordinator {
     }
 }
 
+/// A filter of transactional ids, for a caller that applies it itself: to many ids that takes time.
+pub struct IdPattern(Regex);
+
+impl IdPattern {
+    /// In RE2's syntax.
+    pub fn new(text: &str) -> Result<Self, ErrorCode> {
+        let compiled = pattern::whole_within(text, PATTERN_BYTES_MAX);
+        compiled.map(IdPattern).map_err(|_| ErrorCode::InvalidRegularExpression)
+    }
+
+    pub fn is_match(&self, id: &str) -> bool {
+        self.0.is_match(id)
+    }
+}
+
 /// Kafka knows two more states, in which nothing is ever seen here.
 fn is_state(name: &str) -> bool {
     State::ALL.iter().any(|state| state.name() == name)
         || matches!(name, "Dead" | "PrepareEpochFence")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_takes_long_to_compile_is_refused() {
+        for text in [r"\pL{200}", &".".repeat(5_000), "(", &"(.*.*.*.*.*.*){30}".repeat(10)] {
+            let refused = IdPattern::new(text).err();
+            assert_eq!(refused, Some(ErrorCode::InvalidRegularExpression), "{text}");
+        }
+        for text in ["payments-.*", r"[\w.-]{1,249}", "(?i)a|b", r"\pL+-\d+", &"x".repeat(2_000)] {
+            assert!(IdPattern::new(text).is_ok(), "{text}");
+        }
+    }
 }

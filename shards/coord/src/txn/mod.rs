@@ -24,6 +24,7 @@ use std::ops::Bound;
 use ahash::AHashMap;
 use wire::messages::TransactionLogKey;
 
+pub use admin::IdPattern;
 pub use context::{Cluster, Origin, TransactionVersion, TxnConfig, TxnContext};
 pub use partitions::Partitions;
 pub use record::TxnRecord;
