@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use corelane_tests::{Target, repository};
 
+use crate::comparison::{self, Conditions};
 use crate::error::{Error, Result};
 use crate::legs::Leg;
 use crate::legs::restart::Held;
-use crate::report::{self, Conditions};
 use crate::results::Results;
 use crate::scale::Scale;
 use crate::{disk, procfs};
@@ -112,7 +112,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
             Part::Transactions => leg.transactions(),
             Part::ProducerIds => leg.producer_ids(),
         };
-        conditions.legs.push(report::LegRun {
+        conditions.legs.push(comparison::LegRun {
             broker: target.name(),
             part: part.to_string(),
             seconds: begun.elapsed().as_secs_f64(),
@@ -124,7 +124,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
         }
         write_results(&out, &results, &conditions, &scale)?;
     }
-    println!("{}", report::table(&results, &conditions, &scale));
+    println!("{}", comparison::table(&results, &conditions, &scale));
     eprintln!("written to {}", out.display());
     match results.failures.len() {
         0 => Ok(()),
@@ -178,8 +178,8 @@ fn plan(groups: &[Group], scale: &Scale) -> Vec<(Target, Part)> {
 
 fn write_results(out: &Path, r: &Results, c: &Conditions, scale: &Scale) -> Result<()> {
     std::fs::create_dir_all(out).map_err(Error::io(format!("create {}", out.display())))?;
-    write(&out.join("table.md"), &report::table(r, c, scale))?;
-    write(&out.join("report.json"), &format!("{:#}\n", report::json(r, c, scale)))
+    write(&out.join("table.md"), &comparison::table(r, c, scale))?;
+    write(&out.join("report.json"), &format!("{:#}\n", comparison::json(r, c, scale)))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

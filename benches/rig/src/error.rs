@@ -11,6 +11,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
+    #[cfg(feature = "compare")]
     #[error(transparent)]
     Harness(#[from] corelane_tests::Error),
     #[error("the broker's answer does not decode: {0}")]

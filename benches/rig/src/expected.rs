@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
+use crate::comparison::number;
 use crate::legs::txn::{WITH, WITHOUT};
-use crate::report::number;
 use crate::results::{
     BROKER_CPU, BYTES, COMMITS, CPU_MICROS, CPU_MILLIS, CPU_SECONDS, KIBIBYTES, Line, MEBIBYTES,
     Measure, P50, P99, Results, SCANNED, SECONDS, Section, TRANSACTIONS, median,

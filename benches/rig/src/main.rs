@@ -5,42 +5,18 @@
 
 #![forbid(unsafe_code)]
 
-mod admin;
-mod backfill;
-mod cluster;
-mod compare;
-mod connection;
-mod consume;
-mod disk;
-mod error;
-mod expected;
-mod first;
-mod groups;
-mod latency;
-mod legs;
-mod payload;
-mod procfs;
-mod produce;
-mod report;
-mod results;
-mod sample;
-mod scale;
-mod scanned;
-mod sweep;
-mod tail;
-mod txn;
-
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::compare::CompareArgs;
-use crate::error::Result;
-use crate::groups::{Group, commits};
-use crate::payload::Batch;
-use crate::sample::{Sample, Windows};
+use rig::compare::CompareArgs;
+use rig::error::Result;
+use rig::groups::{Group, commits};
+use rig::payload::Batch;
+use rig::sample::{Sample, Windows};
+use rig::{cluster, compare, consume, latency, produce, scale};
 
 /// Load for a Kafka broker, and the comparison of Corelane with Apache Kafka.
 ///

@@ -144,18 +144,44 @@ pub fn machine(data: &Path) -> Result<Machine> {
     })
 }
 
-/// The mount whose point is the longest prefix of `path`.
+/// A mounted file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// For example "ext4".
+    pub kind: String,
+    pub device: String,
+    /// MAJOR:MINOR, as sysfs names block devices.
+    pub number: String,
+    /// Of the mount, then of the file system.
+    pub options: String,
+}
+
+/// The one that holds a path.
+pub fn mount_of(path: &Path) -> Option<Mount> {
+    nearest_mount(&read("/proc/self/mountinfo").ok()?, path)
+}
+
 fn file_system(mounts: &str, path: &Path) -> Option<String> {
+    let Mount { kind, device, options, .. } = nearest_mount(mounts, path)?;
+    Some(format!("{kind} on {device} ({options})"))
+}
+
+/// The mount whose point is the longest prefix of `path`.
+fn nearest_mount(mounts: &str, path: &Path) -> Option<Mount> {
     let mounts = mounts.lines().filter_map(|line| {
         let (left, right) = line.split_once(" - ")?;
         let left: Vec<&str> = left.split(' ').collect();
         let right: Vec<&str> = right.split(' ').collect();
         let (point, options) = (left.get(4)?, left.get(5)?);
-        let (kind, device, more) = (right.first()?, right.get(1)?, right.get(2)?);
-        let text = format!("{kind} on {device} ({options}; {more})");
-        path.starts_with(point).then_some((point.len(), text))
+        let mount = Mount {
+            kind: right.first().copied()?.to_owned(),
+            device: right.get(1).copied()?.to_owned(),
+            number: left.get(2).copied()?.to_owned(),
+            options: format!("{options}; {}", right.get(2)?),
+        };
+        path.starts_with(point).then_some((point.len(), mount))
     });
-    mounts.max_by_key(|(length, _)| *length).map(|(_, text)| text)
+    mounts.max_by_key(|(length, _)| *length).map(|(_, mount)| mount)
 }
 
 /// The three load averages.
