@@ -137,6 +137,15 @@ pub struct Broker {
     pub notes: Vec<String>,
 }
 
+impl Broker {
+    pub fn title(&self) -> String {
+        match &self.version {
+            Some(version) => format!("{} {version}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     pub name: String,

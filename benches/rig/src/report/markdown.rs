@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::row::number;
-use super::{Broker, Disk, Measure, Report, Row, Subject};
+use super::layout::{self, Section, Titled};
+use super::{Disk, Report, Row, Subject};
 
 pub fn text(report: &Report) -> String {
     let mut text = format!("# {}\n\n", report.title);
@@ -17,19 +17,19 @@ pub fn text(report: &Report) -> String {
     if let Some(why) = &report.ended_early {
         let _ = writeln!(text, "**Ended early: {why}.** The rows are those that there are.\n");
     }
-    for (group, rows) in groups(&report.rows) {
-        if let Some(group) = group {
-            let _ = writeln!(text, "## {group}\n");
+    for section in layout::sections(report) {
+        if let Some(heading) = section.heading {
+            let _ = writeln!(text, "## {heading}\n");
         }
-        durabilities(&mut text, &rows);
-        table(&mut text, report, &rows);
-        voids(&mut text, &rows);
+        durabilities(&mut text, &section);
+        table(&mut text, report, &section);
+        voids(&mut text, &section.rows);
     }
     if !report.expectations.is_empty() {
         text.push_str("## Expected\n\n| expected | measured | met |\n|---|---:|---|\n");
         for line in &report.expectations {
             let met = if line.met { "yes" } else { "no" };
-            let _ = writeln!(text, "| {} | {} | {met} |", line.what, line.measured);
+            let _ = writeln!(text, "| {} | {} | {met} |", cell(&line.what), cell(&line.measured));
         }
         text.push('\n');
     }
@@ -37,30 +37,10 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-/// Rows under their headings, both in the order in which they come.
-fn groups(rows: &[Row]) -> Vec<(Option<&str>, Vec<&Row>)> {
-    let mut groups: Vec<(Option<&str>, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        let name = row.group.as_deref();
-        match groups.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, rows)) => rows.push(row),
-            None => groups.push((name, vec![row])),
-        }
-    }
-    groups
-}
-
 /// What is the same for all is said once.
-fn durabilities(text: &mut String, rows: &[&Row]) {
-    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
-    for row in rows.iter().filter(|row| !row.durability.is_empty()) {
-        match said.iter_mut().find(|(words, _)| *words == row.durability) {
-            Some((_, titles)) => titles.push(&row.title),
-            None => said.push((&row.durability, vec![&row.title])),
-        }
-    }
-    for (words, mut titles) in said.clone() {
-        titles.dedup();
+fn durabilities(text: &mut String, section: &Section<'_>) {
+    let said = section.durabilities();
+    for (words, titles) in &said {
         let _ = match said.len() {
             1 => writeln!(text, "Durability: {words}\n"),
             _ => writeln!(text, "Durability of {}: {words}\n", titles.join("; ")),
@@ -69,69 +49,61 @@ fn durabilities(text: &mut String, rows: &[&Row]) {
 }
 
 /// A line a row and measure; subjects stand beside each other where there are several.
-fn table(text: &mut String, report: &Report, rows: &[&Row]) {
-    let mut subjects: Vec<&Subject> = Vec::new();
-    for row in rows {
-        if !subjects.contains(&&row.subject) {
-            subjects.push(&row.subject);
-        }
-    }
-    let names: Vec<String> = subjects.iter().map(|subject| name(report, subject)).collect();
+fn table(text: &mut String, report: &Report, section: &Section<'_>) {
+    let subjects = section.subjects();
+    let names = subjects.iter().map(|subject| cell(&layout::name_of(report, subject)));
+    let names: Vec<String> = names.collect();
     let _ = writeln!(text, "| what | loop | measure | {} | |", names.join(" | "));
     let _ = writeln!(text, "|---|---|---|{}---|", "---:|".repeat(names.len()));
-    let mut titles: Vec<&str> = Vec::new();
-    for row in rows {
-        if !titles.contains(&row.title.as_str()) {
-            titles.push(&row.title);
-        }
-    }
-    for title in titles {
-        let same: Vec<&Row> = rows.iter().copied().filter(|row| row.title == title).collect();
-        one_title(text, report, title, &same, &subjects);
+    for titled in section.titles() {
+        one_title(text, report, &titled, &subjects);
     }
     text.push('\n');
 }
 
-fn one_title(text: &mut String, report: &Report, title: &str, rows: &[&Row], all: &[&Subject]) {
-    let mut measures: Vec<&Measure> = Vec::new();
-    for measure in rows.iter().flat_map(|row| &row.measures) {
-        if !measures.iter().any(|known| known.name == measure.name) {
-            measures.push(measure);
-        }
-    }
-    let kind = rows.first().map_or("-", |row| row.kind.words());
-    for (number, measure) in measures.iter().enumerate() {
-        let (title, kind) = if number == 0 { (title, kind) } else { ("", "") };
+fn one_title(text: &mut String, report: &Report, titled: &Titled<'_>, all: &[&Subject]) {
+    let kind = titled.rows.first().map_or("-", |row| row.kind.words());
+    let labels = layout::distinct(titled.rows.iter().flat_map(|row| &row.labels));
+    let labels: String = labels.iter().map(|label| format!(" ({label})")).collect();
+    let title = cell(&format!("{}{labels}", titled.title));
+    for (number, measure) in titled.measures().iter().enumerate() {
+        let (title, kind) = if number == 0 { (title.as_str(), kind) } else { ("", "") };
         let figure = |subject: &&Subject| {
-            let row = rows.iter().find(|row| row.subject == **subject)?;
+            let row = titled.row_of(subject)?;
             let figures = row.measure(&measure.name)?.figures();
             Some(if row.void_reason.is_some() { format!("~~{figures}~~") } else { figures })
         };
         let figures = all.iter().map(|at| figure(at).unwrap_or_else(|| "-".to_owned()));
         let figures: Vec<String> = figures.collect();
         let unit = if measure.unit.is_empty() { "" } else { ", " };
-        let verdict = verdict(report, rows, &measure.name);
         let _ = writeln!(
             text,
-            "| {title} | {kind} | {}{unit}{} | {} | {verdict} |",
-            measure.name,
-            measure.unit,
-            figures.join(" | ")
+            "| {title} | {kind} | {}{unit}{} | {} | {} |",
+            cell(&measure.name),
+            cell(&measure.unit),
+            figures.join(" | "),
+            verdicts(report, titled, &measure.name),
         );
     }
 }
 
-fn verdict(report: &Report, rows: &[&Row], measure: &str) -> String {
-    let is_here = |id: &str| rows.iter().any(|row| row.id == id);
-    let found = report
-        .comparisons
-        .iter()
-        .find(|line| line.measure == measure && is_here(&line.first) && is_here(&line.second));
-    match found.map(|line| line.times_better) {
-        Some(times) if times >= 1.0 => format!("{}× better", number(times)),
-        Some(times) if times > 0.0 => format!("{}× worse", number(1.0 / times)),
-        _ => String::new(),
-    }
+fn verdicts(report: &Report, titled: &Titled<'_>, measure: &str) -> String {
+    let all = titled.beside(report, measure);
+    let words = all.iter().map(|beside| match all.len() {
+        1 => beside.verdict.words(),
+        _ => {
+            let (first, second) = (&beside.first.subject, &beside.second.subject);
+            let name = |subject| cell(&layout::name_of(report, subject));
+            format!("{} beside {}: {}", name(second), name(first), beside.verdict.words())
+        }
+    });
+    let words: Vec<String> = words.collect();
+    words.join("; ")
+}
+
+/// What would end a cell of a table does not.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
 
 fn voids(text: &mut String, rows: &[&Row]) {
@@ -139,22 +111,6 @@ fn voids(text: &mut String, rows: &[&Row]) {
         if let Some(why) = &row.void_reason {
             let _ = writeln!(text, "**Void**: {}: {why}.\n", row.title);
         }
-    }
-}
-
-fn name(report: &Report, subject: &Subject) -> String {
-    match subject {
-        Subject::Disk(path) => path.clone(),
-        Subject::Broker(id) => {
-            report.brokers.iter().find(|broker| broker.id == *id).map_or_else(|| id.clone(), title)
-        }
-    }
-}
-
-fn title(broker: &Broker) -> String {
-    match &broker.version {
-        Some(version) => format!("{} {version}", broker.name),
-        None => broker.name.clone(),
     }
 }
 
@@ -176,7 +132,7 @@ fn conditions(text: &mut String, report: &Report) {
         let configs = broker.configs.iter().map(|each| format!("{}={}", each.name, each.value));
         let configs: Vec<String> = configs.chain(broker.notes.iter().cloned()).collect();
         let at = broker.addresses.join(", ");
-        let _ = writeln!(text, "- {} at {at}: {}", title(broker), configs.join(", "));
+        let _ = writeln!(text, "- {} at {at}: {}", broker.title(), configs.join(", "));
     }
     for each in &report.conditions {
         let _ = writeln!(text, "- {}: {}", each.name, each.value);
@@ -219,7 +175,7 @@ fn describe(disk: &Disk) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Better, Comparison, Machine, Tool};
+    use crate::report::{Better, Comparison, Machine, Measure, Tool};
 
     fn row(id: &str, broker: &str, value: f64) -> Row {
         let mut row = Row::new(id, "1 KiB", Subject::Broker(broker.to_owned()));

@@ -6,6 +6,7 @@
 
 pub mod conditions;
 pub mod histogram;
+pub mod layout;
 pub mod markdown;
 pub mod row;
 pub mod schema;

@@ -153,14 +153,30 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Three significant digits or so.
+/// Three significant digits or so, thousands apart: `2,614,206`, `0.0071`.
 pub fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
+    let size = value.abs();
+    let decimals = match size {
+        _ if size >= 100.0 => 0,
+        _ if size >= 10.0 => 1,
+        _ if size >= 1.0 => 2,
+        _ if size >= 0.1 => 3,
+        _ if size > 1e-9 => (1.0 - size.log10().floor()) as usize,
+        _ => 0,
+    };
+    let text = format!("{value:.decimals$}");
+    let (sign, digits) = text.split_at(text.len() - text.trim_start_matches('-').len());
+    if decimals > 0 || digits.len() <= 4 || !value.is_finite() {
+        return text;
     }
+    let mut apart = sign.to_owned();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            apart.push(',');
+        }
+        apart.push(digit);
+    }
+    apart
 }
 
 /// Figures over the time of one repeat, the last one.
@@ -221,5 +237,25 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn numbers_are_short_and_keep_what_matters() {
+        let table = [
+            (0.0, "0"),
+            (0.000_123_4, "0.00012"),
+            (0.0123, "0.012"),
+            (0.1234, "0.123"),
+            (1.234, "1.23"),
+            (12.34, "12.3"),
+            (999.6, "1000"),
+            (1234.0, "1234"),
+            (9_999.6, "10,000"),
+            (2_614_206.4, "2,614,206"),
+            (-123_456.0, "-123,456"),
+        ];
+        for (value, text) in table {
+            assert_eq!(number(value), text);
+        }
     }
 }
