@@ -17,6 +17,10 @@ pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
         AppendError::Producer(ProducerRejection::CoordinatorFenced { .. }) => {
             ErrorCode::TransactionCoordinatorFenced
         }
+        // By hand, in Kafka's words: it takes the right to act as a broker.
+        AppendError::Producer(ProducerRejection::OnlyByCoordinator { .. }) => {
+            ErrorCode::ClusterAuthorizationFailed
+        }
         // What clients of every version try again by themselves.
         AppendError::Producer(ProducerRejection::TooManyOpen { .. }) => {
             ErrorCode::NotEnoughReplicas

@@ -76,30 +76,24 @@ async fn producers(client: &mut Client, partition: i32) -> (i16, Vec<ProducerSta
     (partition.error_code, partition.active_producers.to_vec())
 }
 
-/// As an admin client that ends a transaction which hangs, and as a coordinator that was replaced.
+/// What a client cannot end it does not leave a trace of: not in the log, nor of a producer.
 #[test]
-fn markers_take_an_offset_and_late_ones_are_refused() {
+fn a_clients_markers_of_nothing_are_not_written() {
     let outcome = World::new(1).run(|| async {
         let mut client = start().await;
         let now_ms = reactor::wall_clock_ms();
         assert_eq!(client.produce(TOPIC, 0, &batch(&[b"v"], now_ms)).await.unwrap(), (0, 0));
-        assert_eq!(producers(&mut client, 0).await, (0, vec![]));
         let unknown = ErrorCode::UnknownTopicOrPartition.code();
-        assert_eq!(write(&mut client, marker(3, 5, 2)).await, [0, unknown]);
-        // Again: nothing is open that it could end wrongly.
-        assert_eq!(write(&mut client, marker(3, 5, 2)).await, [0, unknown]);
-        let fenced = ErrorCode::TransactionCoordinatorFenced.code();
-        assert_eq!(write(&mut client, marker(3, 4, 2)).await, [fenced, unknown]);
-        let late = ErrorCode::InvalidProducerEpoch.code();
-        assert_eq!(write(&mut client, marker(2, 5, 0)).await, [late, unknown]);
-        let (error, known) = producers(&mut client, 0).await;
-        assert_eq!((error, known.len()), (0, 1));
-        let known = &known[0];
-        assert_eq!((known.producer_id, known.producer_epoch, known.coordinator_epoch), (9, 3, 5));
-        assert_eq!((known.last_sequence, known.current_txn_start_offset), (-1, -1));
+        for version in [0, 2] {
+            assert_eq!(write(&mut client, marker(3, 5, version)).await, [0, unknown]);
+            assert_eq!(write(&mut client, marker(i16::MAX, i32::MAX, version)).await, [0, unknown]);
+            let commit = WritableTxnMarker { transaction_result: true, ..marker(3, 5, version) };
+            let refused = ErrorCode::ClusterAuthorizationFailed.code();
+            assert_eq!(write(&mut client, commit).await, [refused, unknown]);
+        }
+        assert_eq!(producers(&mut client, 0).await, (0, vec![]));
         assert_eq!(producers(&mut client, 7).await.0, unknown);
-        // Two markers lie between the records.
-        assert_eq!(client.produce(TOPIC, 0, &batch(&[b"v"], now_ms)).await.unwrap(), (0, 3));
+        assert_eq!(client.produce(TOPIC, 0, &batch(&[b"v"], now_ms)).await.unwrap(), (0, 1));
     });
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }

@@ -15,7 +15,9 @@ use crate::config::Promise;
 use crate::core::{Core, LogState, Mark, State};
 use crate::error::AppendError;
 use crate::keeper;
-use crate::producer_state::{BatchMeta, Marker, ProducerBatch, ProducerRejection, Sequenced};
+use crate::producer_state::{
+    BatchMeta, EndedBy, Marker, ProducerBatch, ProducerRejection, Sequenced,
+};
 use crate::segment::Segment;
 use crate::txn_index::{self, AbortedTxn, FLUSH_AT};
 
@@ -24,6 +26,8 @@ use crate::txn_index::{self, AbortedTxn, FLUSH_AT};
 const FIRST_CHUNK: usize = 8 << 10;
 const LARGEST_CHUNK: usize = 1 << 20;
 const CHUNK_GROWTH: usize = 4;
+/// Of what has no records.
+const NO_TIMESTAMP: i64 = -1;
 /// Distance of the marks where a long backlog may be cut into writes.
 const MARK_EVERY: u32 = 1 << 20;
 
@@ -32,7 +36,8 @@ const MARK_EVERY: u32 = 1 << 20;
 pub struct Appended {
     pub base_offset: i64,
     pub last_offset: i64,
-    /// The producer repeated itself: the offsets are those of the first time.
+    /// The producer repeated itself: the offsets are those of the first time. Of a marker that has nothing
+    /// to end: those of the last record.
     pub duplicate: bool,
     pub log_start_offset: i64,
     pub max_timestamp: i64,
@@ -46,6 +51,7 @@ pub struct TransactionMarker {
     pub end: EndTransaction,
     /// The coordinator has raised the producer's epoch for it (transaction.version 2, KIP-890).
     pub raises_epoch: bool,
+    pub by: EndedBy,
 }
 
 /// The producer's part of a header; `None` for producers without idempotence.
@@ -89,7 +95,7 @@ impl Core {
         epoch: i32,
         now_ms: i64,
     ) -> Result<Appended, AppendError> {
-        let TransactionMarker { producer_id, producer_epoch, end, raises_epoch } = marker;
+        let TransactionMarker { producer_id, producer_epoch, end, raises_epoch, by } = marker;
         let checked = Marker {
             producer_id,
             epoch: producer_epoch,
@@ -99,7 +105,12 @@ impl Core {
             timestamp: now_ms,
             raises_epoch,
         };
-        self.state.borrow().producers.check_marker(&checked)?;
+        let state = self.state.borrow();
+        state.producers.check_marker(&checked, by)?;
+        if by == EndedBy::Admin && !state.producers.is_open(producer_id) {
+            return Ok(state.is_ended());
+        }
+        drop(state);
         let bytes = end.batch(producer_id, producer_epoch, now_ms)?;
         self.append(&BatchView::parse(&bytes)?, epoch, now_ms)
     }
@@ -217,6 +228,18 @@ impl State {
         match end.checked_add(i64::from(header.last_offset_delta)) {
             Some(last) if last < i64::MAX && header.last_offset_delta >= 0 => Ok(header),
             _ => Err(AppendError::OffsetsExhausted(end)),
+        }
+    }
+
+    /// The answer to a marker that has nothing to end: true as soon as all that is there is safe.
+    fn is_ended(&self) -> Appended {
+        let last_offset = self.log_end() - 1;
+        Appended {
+            base_offset: last_offset,
+            last_offset,
+            duplicate: true,
+            log_start_offset: self.log_start,
+            max_timestamp: NO_TIMESTAMP,
         }
     }
 

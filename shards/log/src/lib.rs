@@ -65,7 +65,7 @@ pub use names::{
     parse_partition_dir_name, partition_dir_name,
 };
 pub use producer_snapshot::SnapshotDamage;
-pub use producer_state::{ProducerRejection, ProducerView};
+pub use producer_state::{EndedBy, ProducerRejection, ProducerView};
 pub use read::ReadPlan;
 pub use recovery::remove_deleted_dirs;
 pub use relocate::{Pace, Relocation};

@@ -120,6 +120,23 @@ pub enum ProducerRejection {
         "the marker for producer {producer_id} is of coordinator epoch {got} but {current} is known; a newer coordinator took over"
     )]
     CoordinatorFenced { producer_id: i64, current: i32, got: i32 },
+    #[error(
+        "only its coordinator may end a transaction of producer {producer_id} like this; by hand it can be aborted, in the epochs that DescribeProducers tells"
+    )]
+    OnlyByCoordinator { producer_id: i64 },
+}
+
+/// Who wants a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedBy {
+    /// An administrator, by hand: aborts what is open, in epochs that are known here already. Whatever
+    /// could keep a coordinator from its own markers later is refused; where nothing is open nothing is
+    /// written.
+    Admin,
+    /// A coordinator, which may have been replaced: the highest epoch that was seen is right.
+    Coordinator,
+    /// The coordinator that the cluster has now: no other ever had a higher epoch, whatever the log says.
+    CurrentCoordinator,
 }
 
 /// One producer, as listings show it.
@@ -247,9 +264,18 @@ impl ProducerStates {
         }
     }
 
-    /// Whether a coordinator's `marker` may be appended.
-    pub fn check_marker(&self, marker: &Marker) -> Result<(), ProducerRejection> {
+    /// Whether the producer has a transaction open.
+    pub fn is_open(&self, producer_id: i64) -> bool {
+        self.producers.get(producer_id).is_some_and(|known| known.open_since.is_some())
+    }
+
+    /// Whether a `marker` may be appended.
+    pub fn check_marker(&self, marker: &Marker, by: EndedBy) -> Result<(), ProducerRejection> {
         let producer_id = marker.producer_id;
+        let refused = ProducerRejection::OnlyByCoordinator { producer_id };
+        if by == EndedBy::Admin && marker.committed {
+            return Err(refused);
+        }
         let Some(known) = self.producers.get(producer_id) else { return Ok(()) };
         let late = marker.epoch < known.epoch
             // The same marker once more is harmless: the transaction is not open any longer.
@@ -258,9 +284,16 @@ impl ProducerStates {
             let (current, got) = (known.epoch, marker.epoch);
             return Err(ProducerRejection::InvalidEpoch { producer_id, current, got });
         }
-        if marker.coordinator_epoch < known.coordinator_epoch {
+        let is_older = marker.coordinator_epoch < known.coordinator_epoch;
+        if is_older && by != EndedBy::CurrentCoordinator {
             let (current, got) = (known.coordinator_epoch, marker.coordinator_epoch);
             return Err(ProducerRejection::CoordinatorFenced { producer_id, current, got });
+        }
+        // Tools send 0 where no coordinator is known: none has less.
+        let is_unheard_of =
+            marker.epoch > known.epoch || marker.coordinator_epoch > known.coordinator_epoch.max(0);
+        if by == EndedBy::Admin && is_unheard_of {
+            return Err(refused);
         }
         Ok(())
     }
@@ -568,18 +601,26 @@ mod tests {
         let mut states = ProducerStates::default();
         states.update(&ProducerBatch { transactional: true, ..batch(1, 5, 0, 0, 0) });
         let late = ProducerRejection::InvalidEpoch { producer_id: 1, current: 5, got: 4 };
-        assert_eq!(states.check_marker(&marker(1, 4, 1)), Err(late));
-        assert_eq!(states.check_marker(&marker(1, 5, 1)), Ok(()));
+        assert_eq!(states.check_marker(&marker(1, 4, 1), EndedBy::Coordinator), Err(late));
+        assert_eq!(states.check_marker(&marker(1, 5, 1), EndedBy::Coordinator), Ok(()));
         let raising = |epoch| Marker { raises_epoch: true, ..marker(1, epoch, 1) };
         let late = ProducerRejection::InvalidEpoch { producer_id: 1, current: 5, got: 5 };
-        assert_eq!(states.check_marker(&raising(5)), Err(late));
-        assert_eq!(states.check_marker(&raising(6)), Ok(()));
+        assert_eq!(states.check_marker(&raising(5), EndedBy::Coordinator), Err(late));
+        assert_eq!(states.check_marker(&raising(6), EndedBy::Coordinator), Ok(()));
         states.end_transaction(&raising(6));
-        assert_eq!(states.check_marker(&raising(6)), Ok(()), "the same marker once more");
+        assert_eq!(
+            states.check_marker(&raising(6), EndedBy::Coordinator),
+            Ok(()),
+            "the same marker once more"
+        );
         let old = Marker { coordinator_epoch: 2, ..raising(7) };
         let fenced = ProducerRejection::CoordinatorFenced { producer_id: 1, current: 3, got: 2 };
-        assert_eq!(states.check_marker(&old), Err(fenced));
-        assert_eq!(states.check_marker(&marker(9, 0, 1)), Ok(()), "an unknown producer");
+        assert_eq!(states.check_marker(&old, EndedBy::Coordinator), Err(fenced));
+        assert_eq!(
+            states.check_marker(&marker(9, 0, 1), EndedBy::Coordinator),
+            Ok(()),
+            "an unknown producer"
+        );
     }
 
     #[test]

@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used)]
 
 use log::epochs::LeaderEpochs;
-use log::producer_state::{Marker, ProducerBatch, ProducerRejection, ProducerStates, Sequenced};
+use log::producer_state::{
+    EndedBy, Marker, ProducerBatch, ProducerRejection, ProducerStates, Sequenced,
+};
 
 const PRODUCERS: &str = include_str!("../../../tests/golden/log/producers.txt");
 const EPOCHS: &str = include_str!("../../../tests/golden/log/epochs.txt");
@@ -88,7 +90,7 @@ impl Model {
             timestamp: n[5],
             raises_epoch: n[4] == 2,
         };
-        if let Err(rejection) = self.states.check_marker(&marker) {
+        if let Err(rejection) = self.states.check_marker(&marker, EndedBy::Coordinator) {
             return refused(rejection);
         }
         self.states.end_transaction(&marker);
@@ -114,6 +116,7 @@ fn refused(rejection: ProducerRejection) -> String {
         ProducerRejection::InvalidEpoch { .. } => 47,
         ProducerRejection::NotTransactional { .. } => 48,
         ProducerRejection::CoordinatorFenced { .. } => 52,
+        ProducerRejection::OnlyByCoordinator { .. } => 31,
         ProducerRejection::TooManyOpen { .. } => 19,
     };
     format!("error {code}")

@@ -4,7 +4,7 @@
 // Clippy lets tests unwrap, but does not see that the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
 
-use log::producer_state::{Marker, ProducerBatch, ProducerStates, Sequenced};
+use log::producer_state::{EndedBy, Marker, ProducerBatch, ProducerStates, Sequenced};
 use proptest::prelude::*;
 
 const SEQUENCES: i64 = 1 << 31;
@@ -245,7 +245,7 @@ fn apply(history: &mut History, states: &mut ProducerStates, operation: &Operati
                 timestamp: history.end,
                 raises_epoch: epoch == 1,
             };
-            assert_eq!(states.check_marker(&marker), Ok(()));
+            assert_eq!(states.check_marker(&marker, EndedBy::Coordinator), Ok(()));
             let since = history.open_since(id);
             let ended = states.end_transaction(&marker);
             assert_eq!(ended.map(|ended| ended.first_offset), since);

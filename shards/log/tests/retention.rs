@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::*;
-use log::{Log, LogConfig, LogShared, TransactionMarker};
+use log::{EndedBy, Log, LogConfig, LogShared, TransactionMarker};
 use reactor::fs;
 use reactor::sim::{Delay, Outcome, World, with_faults};
 use wire::records::BatchBuilder;
@@ -281,6 +281,7 @@ async fn end(log: &Log, producer: i64) {
         producer_epoch: 0,
         end: EndTransaction { committed: true, coordinator_epoch: 0 },
         raises_epoch: false,
+        by: EndedBy::Coordinator,
     };
     let ended = log.append_marker(marker, 0, reactor::wall_clock_ms()).unwrap();
     log.acknowledged(ended.last_offset + 1).await.unwrap();

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use common::*;
 use log::{
-    AbortedTxn, AppendError, Log, LogConfig, OpenHint, ProducerRejection, TransactionMarker,
-    txn_index,
+    AbortedTxn, AppendError, EndedBy, Log, LogConfig, OpenHint, ProducerRejection,
+    TransactionMarker, txn_index,
 };
 use reactor::fs;
 use reactor::sim::{Crash, Outcome, World};
@@ -246,6 +246,49 @@ fn the_last_stable_offset_is_never_below_the_start() {
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }
 
+/// An administrator ends only what is open, and cannot claim what a coordinator might be refused for.
+#[test]
+fn by_hand_a_transaction_can_only_be_aborted_as_it_is_known() {
+    let outcome = World::new(1).run(|| async {
+        fs::create_dir_all(Path::new("/data")).await.unwrap();
+        let (shared, dir) = (shared(64 << 10), PathBuf::from(DIR));
+        let opened = Log::open(&shared, dir, config(), OpenHint::default(), NOW_MS).await;
+        let log = opened.unwrap().0;
+        let put = |committed, producer_epoch, coordinator_epoch, by| {
+            let end = EndTransaction { committed, coordinator_epoch };
+            let (producer_id, raises_epoch) = (7, false);
+            let marker = TransactionMarker { producer_id, producer_epoch, end, raises_epoch, by };
+            log.append_marker(marker, 0, NOW_MS).map_err(|error| match error {
+                AppendError::Producer(rejection) => rejection,
+                other => panic!("{other}"),
+            })
+        };
+        let (admin, coordinator) = (EndedBy::Admin, EndedBy::Coordinator);
+        let refused = Err(ProducerRejection::OnlyByCoordinator { producer_id: 7 });
+        // Of a producer that is not known nothing is open; nothing is remembered of it either.
+        let idle = put(false, i16::MAX, i32::MAX, admin).unwrap();
+        assert_eq!((idle.last_offset, idle.duplicate, log.log_end_offset()), (-1, true, 0));
+        append(&log, &data(7, 0)).await;
+        assert_eq!(put(true, 0, 0, admin), refused);
+        assert_eq!(put(false, 1, 0, admin), refused);
+        assert_eq!(put(false, 0, 1, admin), refused);
+        assert_eq!(put(false, 0, i32::MAX, admin), refused);
+        assert_eq!((log.last_stable_offset(), log.log_end_offset()), (0, 1));
+        let ended = put(false, 0, 0, admin).unwrap();
+        log.acknowledged(ended.last_offset + 1).await.unwrap();
+        assert_eq!((log.last_stable_offset(), log.log_end_offset()), (2, 2));
+        assert_eq!(put(false, 0, 0, admin).unwrap().last_offset, 1, "nothing is open any more");
+        assert_eq!(log.log_end_offset(), 2);
+        // A coordinator is known now, of an epoch that no coordinator has: the one of now is not fenced.
+        put(false, 0, i32::MAX, coordinator).unwrap();
+        let fenced = put(true, 0, 2, coordinator);
+        assert!(matches!(fenced, Err(ProducerRejection::CoordinatorFenced { .. })), "{fenced:?}");
+        put(true, 0, 2, EndedBy::CurrentCoordinator).unwrap();
+        assert_eq!(log.producer(7).unwrap().coordinator_epoch, 2);
+        put(true, 0, 2, coordinator).unwrap();
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
 #[test]
 fn a_marker_ends_its_transaction_and_a_late_one_is_refused() {
     let outcome = World::new(1).run(|| async {
@@ -261,6 +304,7 @@ fn a_marker_ends_its_transaction_and_a_late_one_is_refused() {
             producer_epoch,
             end: EndTransaction { committed: false, coordinator_epoch },
             raises_epoch,
+            by: EndedBy::Coordinator,
         };
         let put = |marker| log.append_marker(marker, 0, NOW_MS);
         // With transaction.version 2 the marker's epoch is above that of the batches.

@@ -1,7 +1,15 @@
 //! WriteTxnMarkers (27): ends transactions in the partitions that are led here. Admin clients send it to
-//! end one that hangs.
+//! end one that hangs, and may end nothing else: coordinators here have a way of their own, and nobody is
+//! known yet by whom a marker may come as from a coordinator (Kafka: `ClusterAction`).
+//!
+//! | a client's marker | answer |
+//! |---|---|
+//! | aborts what is open, in the epochs that DescribeProducers tells | NONE, written |
+//! | nothing is open | NONE, not written |
+//! | an older epoch of producer, coordinator | INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED |
+//! | commits, or has an epoch that is not known there | CLUSTER_AUTHORIZATION_FAILED |
 
-use log::TransactionMarker;
+use log::{EndedBy, TransactionMarker};
 use wire::messages::write_txn_markers_request::{WritableTxnMarker, WriteTxnMarkersRequest};
 use wire::messages::write_txn_markers_response::{
     WritableTxnMarkerPartitionResult, WritableTxnMarkerResult, WritableTxnMarkerTopicResult,
@@ -39,6 +47,7 @@ async fn write(
             coordinator_epoch: asked.coordinator_epoch,
         },
         raises_epoch: i16::from(asked.transaction_version) >= RAISES_EPOCH,
+        by: EndedBy::Admin,
     };
     let mut topics = Vec::with_capacity(asked.topics.len());
     for topic in asked.topics.iter() {

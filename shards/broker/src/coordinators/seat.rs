@@ -156,6 +156,10 @@ impl<M: Machine> Seat<M> {
         Rc::ptr_eq(&self.partition, partition) && !is_gone
     }
 
+    pub fn partition_index(&self) -> i32 {
+        self.partition.index
+    }
+
     /// Whether there is no space for what the coordinator decides: who asks it for a decision would lose it
     /// to everybody.
     pub fn is_out_of_space(&self, shard: &Shard) -> bool {

@@ -8,8 +8,9 @@ use std::rc::Rc;
 use ahash::AHashMap;
 use coord::Producer;
 use coord::txn::{TxnReply, TxnRequest};
-use log::TransactionMarker;
+use log::{EndedBy, TransactionMarker};
 use meta::NodeId;
+use meta::controller::TRANSACTION_STATE_TOPIC;
 use reactor::sync::{OneshotSender, oneshot};
 use wire::ErrorCode;
 use wire::messages::add_partitions_to_txn_request::{
@@ -34,7 +35,11 @@ pub struct ShardAsk {
 #[derive(Clone, Debug)]
 pub enum Asked {
     /// The coordinator has the marker written into partitions that are led there.
-    WriteMarkers(TransactionMarker),
+    WriteMarkers {
+        marker: TransactionMarker,
+        /// Its partition of `__transaction_state`.
+        coordinator: i32,
+    },
     /// The leader of partitions asks the coordinator to make them part of a transaction, or whether they
     /// are part of it.
     AddPartitions { transactional_id: String, producer: Producer, verify_only: bool },
@@ -87,11 +92,24 @@ pub(super) async fn ask_node(shard: &Rc<Shard>, node: i32, ask: ShardAsk) -> Vec
 pub(crate) async fn serve(shard: &Rc<Shard>, ask: ShardAsk) -> Vec<ErrorCode> {
     let ShardAsk { partitions, asked } = ask;
     match asked {
-        Asked::WriteMarkers(marker) => write_markers(shard, &partitions, marker).await,
+        Asked::WriteMarkers { marker, coordinator } => {
+            let marker = TransactionMarker { by: standing(shard, coordinator, &marker), ..marker };
+            write_markers(shard, &partitions, marker).await
+        }
         Asked::AddPartitions { transactional_id, producer, verify_only } => {
             add_partitions(shard, &partitions, &transactional_id, producer, verify_only).await
         }
     }
+}
+
+/// Whether the coordinator that sends a marker is the one of now. A higher epoch in a log is then none that
+/// a coordinator ever had, and must not keep the transaction from ending. There is no other at work: one
+/// begins when the markers of the one before are answered (`coordinators/errands`).
+fn standing(shard: &Shard, coordinator: i32, marker: &TransactionMarker) -> EndedBy {
+    let image = shard.image();
+    let partition = image.partition(TRANSACTION_STATE_TOPIC, coordinator);
+    let is_current = partition.is_some_and(|it| it.leader_epoch == marker.end.coordinator_epoch);
+    if is_current { EndedBy::CurrentCoordinator } else { EndedBy::Coordinator }
 }
 
 async fn write_markers(

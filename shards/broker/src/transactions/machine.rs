@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use coord::CoordError;
 use coord::txn::{Marker, TxnCoordinator, TxnDecision, TxnRecord, TxnReply};
-use log::TransactionMarker;
+use log::{EndedBy, TransactionMarker};
 use meta::controller::TRANSACTION_STATE_TOPIC;
 use tracing::warn;
 use wire::ErrorCode;
@@ -134,12 +134,14 @@ async fn send_to(
             coordinator_epoch: marker.coordinator_epoch,
         },
         raises_epoch: marker.transaction_version >= RAISES_EPOCH,
+        by: EndedBy::Coordinator,
     };
+    let coordinator = seat.partition_index();
     let codes = match leader {
         Some(leader) => {
             let partitions = partitions.clone();
-            ask_node(shard, leader, ShardAsk { partitions, asked: Asked::WriteMarkers(written) })
-                .await
+            let asked = Asked::WriteMarkers { marker: written, coordinator };
+            ask_node(shard, leader, ShardAsk { partitions, asked }).await
         }
         None => vec![ErrorCode::LeaderNotAvailable; partitions.len()],
     };

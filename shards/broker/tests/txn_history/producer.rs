@@ -232,19 +232,24 @@ pub async fn abort(
     (producer_id, producer_epoch): (i64, i16),
     coordinator_epoch: i32,
 ) -> i16 {
+    let marker =
+        WritableTxnMarker { producer_id, producer_epoch, coordinator_epoch, ..Default::default() };
+    send_marker(clients, (TOPIC, partition), marker).await
+}
+
+/// As any client may send one.
+pub async fn send_marker(
+    clients: &mut [Client],
+    (topic, partition): (&'static str, usize),
+    marker: WritableTxnMarker<'static>,
+) -> i16 {
     let not_leader = ErrorCode::NotLeaderOrFollower.code();
     for client in clients {
         let topic = WritableTxnMarkerTopic {
-            name: TOPIC.into(),
+            name: topic.into(),
             partition_indexes: vec![partition as i32].into(),
         };
-        let marker = WritableTxnMarker {
-            producer_id,
-            producer_epoch,
-            coordinator_epoch,
-            topics: vec![topic].into(),
-            ..Default::default()
-        };
+        let marker = WritableTxnMarker { topics: vec![topic].into(), ..marker.clone() };
         let request = WriteTxnMarkersRequest { markers: vec![marker].into() };
         let answer = client.call::<_, Markers>(ApiKey::WriteTxnMarkers, 1, &request).await.unwrap();
         let topic = answer.markers.first().unwrap().topics.first().unwrap();

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use log::{EndedBy, Log, LogConfig, LogShared, OpenHint, SharedOptions, TransactionMarker};
 use reactor::sim::{Delay, Outcome, World, with_faults};
 use wire::ApiKey;
 use wire::hash::coordinator_partition;
@@ -10,14 +11,18 @@ use wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 use wire::messages::update_features_request::{FeatureUpdateKey, UpdateFeaturesRequest};
+use wire::messages::write_txn_markers_request::WritableTxnMarker;
 use wire::messages::{
     ApiVersionsRequest, ApiVersionsResponse, IncrementalAlterConfigsResponse,
     UpdateFeaturesResponse,
 };
 
-use super::calls::{Call, TIMEOUT_MS};
+use wire::records::control::EndTransaction;
+
+use super::calls::{Call, TIMEOUT_MS, TOPIC};
 use super::producer::{
-    COMMITTED, LONG, Producer, UNCOMMITTED, abort, latest, producers, start, state, until_stable,
+    COMMITTED, LONG, Producer, UNCOMMITTED, abort, latest, producers, send_marker, start, state,
+    until_stable,
 };
 use crate::support::{Client, batch};
 
@@ -106,6 +111,119 @@ fn a_hanging_transaction_needs_the_epoch_of_the_last_coordinator() {
         assert_eq!(abort(&mut clients, 0, producer, hangs.coordinator_epoch).await, 0);
         until_stable(&mut clients, 0).await;
     });
+}
+
+/// A client claims to be a coordinator, of now and of all time to come: it is refused, in the groups' log too,
+/// and the transaction ends as its owner says.
+#[test]
+fn a_client_that_claims_to_be_a_coordinator_is_refused() {
+    for new in [false, true] {
+        run(2, move || async move {
+            let mut clients = start(&[DIR], &["offsets.topic.num.partitions=1"]).await;
+            let mut owner = Producer::new("owner", new);
+            assert_eq!(owner.init().await, 0);
+            for round in 0..2 {
+                assert_eq!(owner.write(0, b"v").await.0, 0);
+                assert_eq!(owner.write(1, b"v").await.0, 0);
+                assert_eq!(owner.commit_offsets(round + 1).await, 0);
+                let (producer_id, producer_epoch) = owner.caller.producer;
+                let of_epochs = |producer_epoch, coordinator_epoch, commit| WritableTxnMarker {
+                    producer_id,
+                    producer_epoch,
+                    coordinator_epoch,
+                    transaction_result: commit,
+                    ..Default::default()
+                };
+                let highest = i32::MAX - 1;
+                let attacks = [
+                    of_epochs(producer_epoch, highest, false),
+                    of_epochs(producer_epoch, highest, true),
+                    of_epochs(producer_epoch, 0, true),
+                    of_epochs(producer_epoch + 1, 0, false),
+                    of_epochs(i16::MAX, highest, false),
+                    WritableTxnMarker {
+                        transaction_version: 2,
+                        ..of_epochs(producer_epoch + 1, highest, false)
+                    },
+                ];
+                for attack in attacks {
+                    for place in [(TOPIC, 0), ("__consumer_offsets", 0)] {
+                        let code = send_marker(&mut clients, place, attack.clone()).await;
+                        assert_eq!(code, 31, "{attack:?}");
+                    }
+                    // Where its producer is not known there is nothing to end, and nothing is remembered.
+                    let code = send_marker(&mut clients, (TOPIC, 2), attack.clone()).await;
+                    assert_eq!(code, if attack.transaction_result { 31 } else { 0 });
+                }
+                assert_eq!(producers(&mut clients, 2).await, []);
+                assert_eq!(owner.end(true).await, 0);
+                for partition in [0, 1] {
+                    until_stable(&mut clients, partition).await;
+                }
+                assert_eq!(owner.position().await, round + 1);
+                assert_eq!(state(&mut clients, "owner").await, (0, "CompleteCommit".to_owned()));
+            }
+            // Two records and two markers: nothing of the attacks.
+            assert_eq!(latest(&mut clients, 0, UNCOMMITTED).await, 4);
+        });
+    }
+}
+
+/// The same claim where it stands in a log already, from a time when it was taken: the coordinator of now is
+/// not held up by it.
+#[test]
+fn an_epoch_that_no_coordinator_had_does_not_hold_the_coordinator_up() {
+    let mut world = World::new(3);
+    let outcome = world.run(|| async {
+        let mut clients = start(&[DIR], &[]).await;
+        let mut owner = Producer::new("owner", true);
+        assert_eq!(owner.init().await, 0);
+        for partition in [0, 1] {
+            assert_eq!(owner.write(partition, b"v").await.0, 0);
+        }
+        assert_eq!(state(&mut clients, "owner").await, (0, "Ongoing".to_owned()));
+        owner.caller
+    });
+    let Outcome::Finished(caller) = outcome else { panic!("{outcome:?}") };
+    let outcome = world.run(move || async move {
+        end_in_log(&format!("{DIR}/{TOPIC}-0"), caller.producer).await;
+        let mut clients = start(&[DIR], &[]).await;
+        let known = producers(&mut clients, 0).await;
+        assert_eq!(known[0].coordinator_epoch, i32::MAX - 1);
+        let mut owner = Producer::new("owner", true);
+        owner.caller = caller;
+        assert_eq!(owner.end(true).await, 0);
+        until_stable(&mut clients, 1).await;
+        let begin = reactor::now();
+        while state(&mut clients, "owner").await.1 != "CompleteCommit" {
+            assert!(reactor::now() - begin < LONG, "its markers are refused for good");
+            sleep_ms(20).await;
+        }
+        // Of one that is not of now nothing remains.
+        assert!(producers(&mut clients, 0).await[0].coordinator_epoch < 100);
+        assert_eq!(owner.write(0, b"v").await.0, 0);
+        assert_eq!(owner.end(true).await, 0);
+        until_stable(&mut clients, 0).await;
+    });
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
+/// Ends a transaction where no broker is at work.
+async fn end_in_log(dir: &str, (producer_id, producer_epoch): (i64, i16)) {
+    let shared = LogShared::new(SharedOptions::default());
+    let (config, hint) = (LogConfig::default(), OpenHint::default());
+    let now_ms = reactor::wall_clock_ms();
+    let (log, _) = Log::open(&shared, dir.into(), config, hint, now_ms).await.unwrap();
+    let marker = TransactionMarker {
+        producer_id,
+        producer_epoch,
+        end: EndTransaction { committed: false, coordinator_epoch: i32::MAX - 1 },
+        raises_epoch: false,
+        by: EndedBy::Coordinator,
+    };
+    let ended = log.append_marker(marker, 0, now_ms).unwrap();
+    log.acknowledged(ended.last_offset + 1).await.unwrap();
+    log.close().await.unwrap();
 }
 
 /// Raises or lowers `transaction.version`.
