@@ -7,6 +7,7 @@ use super::args::{
     GroupCommand, GroupDeleteArgs, GroupDescribeArgs, GroupListArgs, GroupResetArgs,
 };
 use super::consume::{Span, positions};
+use super::shown::Shown;
 use super::{cluster, print};
 use crate::client::Cluster;
 use crate::client::error::ClientError;
@@ -34,7 +35,7 @@ async fn list(args: GroupListArgs) -> Result<()> {
         let words = [group.name.as_str(), &group.kind.to_lowercase(), &group.state.to_lowercase()]
             .map(str::to_owned);
         let told = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>();
-        told.join("  ") + "\n"
+        Shown(&told.join("  ")).to_string() + "\n"
     };
     print(lines.map(line).collect::<String>()).await
 }
@@ -120,6 +121,7 @@ impl Line {
 fn write_group(name: &str, group: &Described, lines: &[Line], out: &mut String) {
     let lag: i64 = lines.iter().filter_map(Line::lag).sum();
     let (kind, state) = (group.kind.to_lowercase(), group.state.to_lowercase());
+    let (name, state) = (Shown(name), Shown(&state));
     let (members, node) = (group.members.len(), group.coordinator);
     // Writing into a String cannot fail.
     let _ =
@@ -127,20 +129,22 @@ fn write_group(name: &str, group: &Described, lines: &[Line], out: &mut String) 
     let known = |value: Option<i64>| value.map_or("-".to_owned(), |value| value.to_string());
     for line in lines {
         let (topic, index) = &line.partition;
+        let topic = Shown(topic);
         let (committed, end, lag) = (known(line.committed), known(line.end), known(line.lag()));
         let _ = write!(out, "  {topic}-{index}  committed {committed}  end {end}  lag {lag}");
         let owner = group.members.iter().find(|it| it.partitions.contains(&line.partition));
         if let Some(member) = owner {
-            let _ = write!(out, "  member {}", member.id);
+            let _ = write!(out, "  member {}", Shown(&member.id));
         }
         out.push('\n');
     }
     for member in &group.members {
-        let host = member.host.trim_start_matches('/');
+        let (id, client) = (Shown(&member.id), Shown(&member.client));
+        let host = Shown(member.host.trim_start_matches('/'));
         let count = member.partitions.len();
-        let _ = write!(out, "  {}  {}@{host}  partitions {count}", member.id, member.client);
+        let _ = write!(out, "  {id}  {client}@{host}  partitions {count}");
         if let Some(instance) = &member.instance {
-            let _ = write!(out, "  instance {instance}");
+            let _ = write!(out, "  instance {}", Shown(instance));
         }
         out.push('\n');
     }
@@ -184,7 +188,7 @@ async fn delete(args: GroupDeleteArgs) -> Result<()> {
     for group in &args.groups {
         let done = cluster.retrying(async |cluster| groups::delete(cluster, group).await).await;
         match done {
-            Ok(()) => print(format!("{group} deleted\n")).await?,
+            Ok(()) => print(format!("{} deleted\n", Shown(group))).await?,
             Err(error) => {
                 let error = match error.code() {
                     Some(wire::ErrorCode::NonEmptyGroup) => {
@@ -212,7 +216,7 @@ mod tests {
         let member = DescribedMember {
             id: "m-1".into(),
             instance: Some("node-7".into()),
-            client: "app".into(),
+            client: "a\u{1b}pp".into(),
             host: "/10.0.0.7".into(),
             partitions: vec![("orders".into(), 1)],
         };
@@ -226,14 +230,14 @@ mod tests {
             |index, committed, end| Line { partition: ("orders".into(), index), committed, end };
         let lines = [line(0, Some(3), Some(10)), line(1, None, Some(4)), line(2, Some(1), None)];
         let mut out = String::new();
-        write_group("readers", &group, &lines, &mut out);
+        write_group("read\ners", &group, &lines, &mut out);
         assert_eq!(
             out,
-            "readers  consumer  stable  members 1  lag 7  coordinator 1001\n  \
+            "read\\ners  consumer  stable  members 1  lag 7  coordinator 1001\n  \
              orders-0  committed 3  end 10  lag 7\n  \
              orders-1  committed -  end 4  lag -  member m-1\n  \
              orders-2  committed 1  end -  lag -\n  \
-             m-1  app@10.0.0.7  partitions 1  instance node-7\n"
+             m-1  a\\x1bpp@10.0.0.7  partitions 1  instance node-7\n"
         );
     }
 }

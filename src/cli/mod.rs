@@ -10,6 +10,7 @@ pub mod position;
 pub mod produce;
 pub mod record_format;
 pub mod record_input;
+pub mod shown;
 pub mod topic;
 pub mod txn;
 

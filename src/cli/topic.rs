@@ -8,6 +8,7 @@ use super::args::{
     TopicAlterArgs, TopicCommand, TopicCreateArgs, TopicDeleteArgs, TopicDescribeArgs,
     TopicListArgs,
 };
+use super::shown::Shown;
 use super::{cluster, print, settings};
 use crate::client::admin::{self, NewTopic, Outcome, Setting};
 use crate::client::error::ClientError;
@@ -101,7 +102,7 @@ async fn list(args: TopicListArgs) -> Result<()> {
     let mut cluster = cluster(&args.cluster);
     let metadata = cluster.retrying(async |cluster| cluster.metadata(None).await).await?;
     let names = metadata.topics.iter().filter(|topic| args.internal || !topic.internal);
-    print(names.map(|topic| format!("{}\n", topic.name)).collect::<String>()).await
+    print(names.map(|topic| format!("{}\n", Shown(&topic.name))).collect::<String>()).await
 }
 
 async fn describe(args: TopicDescribeArgs) -> Result<()> {
@@ -138,7 +139,8 @@ fn write_topic(topic: &TopicMetadata, out: &mut String) {
     let internal = if topic.internal { "  internal" } else { "" };
     let count = topic.partitions.len();
     // Writing into a String cannot fail.
-    let _ = writeln!(out, "{}  partitions {count}  replicas {replicas}{id}{internal}", topic.name);
+    let name = Shown(&topic.name);
+    let _ = writeln!(out, "{name}  partitions {count}  replicas {replicas}{id}{internal}");
     for partition in &topic.partitions {
         write_partition(partition, out);
     }
@@ -158,13 +160,13 @@ fn write_partition(partition: &PartitionMetadata, out: &mut String) {
 
 fn write_settings(settings: &[Setting], all: bool, out: &mut String) {
     for setting in settings.iter().filter(|setting| all || !setting.default) {
-        let value = setting.value.as_deref().unwrap_or("(none)");
+        let value = Shown(setting.value.as_deref().unwrap_or("(none)"));
         let source = match (setting.own, setting.default) {
             (true, _) => "topic",
             (false, true) => "default",
             (false, false) => "broker",
         };
-        let _ = writeln!(out, "  {}={value}  ({source})", setting.name);
+        let _ = writeln!(out, "  {}={value}  ({source})", Shown(&setting.name));
     }
 }
 

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use wire::ErrorCode;
 
 use super::args::{TxnAbortArgs, TxnCommand, TxnDescribeArgs, TxnListArgs};
+use super::shown::Shown;
 use super::{cluster, print};
 use crate::client::error::ClientError;
-use crate::client::transactions::{self, Described};
+use crate::client::transactions::{self, Described, Listed};
 use crate::error::{Error, Result};
 
 pub async fn run(command: TxnCommand) -> Result<()> {
@@ -24,11 +25,14 @@ async fn list(args: TxnListArgs) -> Result<()> {
     let wanted = |state: &str| {
         args.state.is_empty() || args.state.iter().any(|it| it.eq_ignore_ascii_case(state))
     };
-    let lines = listed
-        .iter()
-        .filter(|it| wanted(&it.state))
-        .map(|it| format!("{}  {}  producer {}\n", it.id, it.state.to_lowercase(), it.producer_id));
+    let lines = listed.iter().filter(|it| wanted(&it.state)).map(write_listed);
     print(lines.collect::<String>()).await
+}
+
+fn write_listed(listed: &Listed) -> String {
+    let Listed { id, state, producer_id } = listed;
+    let state = state.to_lowercase();
+    format!("{}  {}  producer {producer_id}\n", Shown(id), Shown(&state))
 }
 
 async fn describe(args: TxnDescribeArgs) -> Result<()> {
@@ -45,6 +49,7 @@ async fn describe(args: TxnDescribeArgs) -> Result<()> {
 fn write_transaction(id: &str, described: &Described, out: &mut String) {
     let Described { producer_id, producer_epoch, timeout_ms, coordinator, .. } = described;
     let state = described.state.to_lowercase();
+    let (id, state) = (Shown(id), Shown(&state));
     // Writing to a string does not fail.
     let _ = writeln!(
         out,
@@ -55,7 +60,7 @@ fn write_transaction(id: &str, described: &Described, out: &mut String) {
         let _ = writeln!(out, "  since {since_ms} ms");
     }
     for (topic, index) in &described.partitions {
-        let _ = writeln!(out, "  {topic}-{index}");
+        let _ = writeln!(out, "  {}-{index}", Shown(topic));
     }
 }
 
@@ -67,7 +72,11 @@ async fn abort(args: TxnAbortArgs) -> Result<()> {
             known.await.map_err(|error| not_found(id, error))?;
             let fenced = cluster.retrying(async |cluster| transactions::fence(cluster, id).await);
             fenced.await?;
-            print(format!("{id}: its producer is fenced, and what it had open is aborted\n")).await
+            print(format!(
+                "{}: its producer is fenced, and what it had open is aborted\n",
+                Shown(id)
+            ))
+            .await
         }
         (None, Some(partition), Some(offset)) => {
             let (topic, index) = (partition.topic.as_str(), partition.index);
@@ -107,6 +116,13 @@ fn not_found(id: &str, error: ClientError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_stays_within_its_line() {
+        let (id, state) = ("a\nb\u{1b}[2J".into(), "Ongoing".into());
+        let listed = write_listed(&Listed { id, state, producer_id: 7 });
+        assert_eq!(listed, "a\\nb\\x1b[2J  ongoing  producer 7\n");
+    }
 
     #[test]
     fn a_transaction_is_shown_with_its_partitions() {

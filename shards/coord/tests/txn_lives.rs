@@ -634,7 +634,7 @@ fn requests_that_no_coordinator_looked_at() {
         TxnRequest::AddOffsets { request: &offsets, partition: 0 },
         TxnRequest::EndTxn(&end),
         TxnRequest::Describe(ID),
-        TxnRequest::List(&list),
+        TxnRequest::List { request: &list, after: Option::None },
     ];
     for request in requests {
         let reply = request.refused(NotCoordinator);
@@ -649,7 +649,7 @@ fn requests_that_no_coordinator_looked_at() {
             TxnReply::AddOffsets(reply) => vec![reply.error_code],
             TxnReply::EndTxn(reply) => vec![reply.error_code],
             TxnReply::Describe(reply) => vec![reply.error_code],
-            TxnReply::List(reply) => vec![reply.error_code],
+            TxnReply::List { list, .. } => vec![list.error_code],
         };
         assert!(!codes.is_empty() && codes.iter().all(|code| *code == NotCoordinator.code()));
     }

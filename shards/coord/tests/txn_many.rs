@@ -94,6 +94,38 @@ fn each_call_does_a_part_and_together_they_do_all() {
 }
 
 #[test]
+fn a_list_is_made_in_pieces_and_none_is_left_out_or_told_twice() {
+    let mut rig = loaded();
+    let filters: [(&[&'static str], i64); 3] =
+        [(&[], 2 * EACH), (&["Ongoing"], EACH), (&["Empty", "Odd"], 0)];
+    for (states, count) in filters {
+        let request = m::ListTransactionsRequest {
+            state_filters: states.iter().map(|name| wire::Text::from(*name)).collect(),
+            duration_filter: -1,
+            ..Default::default()
+        };
+        let (mut ids, mut after, mut pieces) = (Vec::new(), None, 0);
+        loop {
+            let asked = TxnRequest::List { request: &request, after: after.as_deref() };
+            let TxnReply::List { list, goes_on_after } = rig.ask(asked, 2) else { panic!() };
+            assert!(list.transaction_states.len() <= 1_000);
+            let odd = list.unknown_state_filters.iter().map(|it| it.into_owned());
+            let expected: &[&str] = if states.contains(&"Odd") { &["Odd"] } else { &[] };
+            assert!(odd.eq(expected.iter().copied()));
+            ids.extend(list.transaction_states.iter().map(|it| it.transactional_id.into_owned()));
+            pieces += 1;
+            let Some(last) = goes_on_after else { break };
+            // What goes in between is not told, and nothing else is lost by it.
+            after = Some(last);
+        }
+        assert_eq!(pieces, 5);
+        assert!(ids.is_sorted());
+        ids.dedup();
+        assert_eq!(ids.len(), usize::try_from(count).unwrap(), "{states:?}");
+    }
+}
+
+#[test]
 fn requests_come_between_and_what_they_did_is_not_done_again() {
     let mut rig = loaded();
     let last = 2 * EACH - 2;

@@ -179,11 +179,10 @@ impl Log {
         self.0.state.borrow().producers.view(producer_id)
     }
 
-    /// What is known of every producer, by growing id.
-    pub fn producers(&self) -> Vec<ProducerView> {
-        let mut all: Vec<ProducerView> = self.0.state.borrow().producers.iter().collect();
-        all.sort_unstable_by_key(|producer| producer.producer_id);
-        all
+    /// What is known of every producer now, in no order. There may be a hundred thousand: who looks at all
+    /// of them lets others run in between, and still sees what was known at first.
+    pub fn producers(&self) -> impl Iterator<Item = ProducerView> + use<> {
+        self.0.state.borrow().producers.snapshot_views()
     }
 
     /// The folder, which changes when the log is deleted.

@@ -16,11 +16,12 @@
 //! | none open, of too many   | a next batch inside of one                     | too many          |
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::producer_map::ProducerMap;
+use crate::producer_map::{Page, ProducerMap};
 
 /// Kafka's clients keep at most five produce requests in flight, so a retry is among these.
 pub const BATCHES_KEPT: usize = 5;
@@ -194,6 +195,17 @@ impl ProducerStates {
 
     pub fn iter(&self) -> impl Iterator<Item = ProducerView> + '_ {
         self.producers.iter().map(|(producer_id, producer)| producer.view(producer_id))
+    }
+
+    /// All of them as they are now, however long it takes to look at them: in pages that are copied only
+    /// where they change meanwhile.
+    pub(crate) fn snapshot_views(&self) -> impl Iterator<Item = ProducerView> + use<> {
+        let pages = self.producers.pages().to_vec();
+        let of_page = |page: Rc<Page>| {
+            let views = page.iter().map(|(id, producer)| producer.view(*id));
+            views.collect::<Vec<ProducerView>>()
+        };
+        pages.into_iter().flat_map(of_page)
     }
 
     /// One producer, if it is known.

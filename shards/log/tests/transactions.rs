@@ -328,7 +328,7 @@ fn a_marker_ends_its_transaction_and_a_late_one_is_refused() {
         let aborted = log.aborted_transactions(0, 2).await.unwrap();
         assert_eq!(aborted.len(), 1);
         assert_eq!((aborted[0].first_offset, aborted[0].last_offset), (0, 1));
-        assert_eq!(log.producers().iter().map(|p| p.producer_id).collect::<Vec<_>>(), [7]);
+        assert_eq!(log.producers().map(|p| p.producer_id).collect::<Vec<_>>(), [7]);
     });
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }

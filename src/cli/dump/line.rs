@@ -9,6 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value as Json};
 
+use crate::cli::shown::{Shown, ShownBytes};
+
 /// What a dump prints of one thing.
 pub struct Line {
     kind: &'static str,
@@ -74,9 +76,13 @@ impl Line {
                     let gap = if i == 0 { "" } else { " " };
                     out.extend_from_slice(format!("{gap}{name}: ").as_bytes());
                     match value {
-                        Value::Json(Json::String(text)) => escape(text.as_bytes(), out),
+                        Value::Json(Json::String(text)) => {
+                            out.extend_from_slice(Shown(text).to_string().as_bytes());
+                        }
                         Value::Json(other) => out.extend_from_slice(other.to_string().as_bytes()),
-                        Value::Bytes(Some(bytes)) => escape(bytes, out),
+                        Value::Bytes(Some(bytes)) => {
+                            out.extend_from_slice(ShownBytes(bytes).to_string().as_bytes());
+                        }
                         Value::Bytes(None) => out.extend_from_slice(b"null"),
                     }
                 }
@@ -102,27 +108,6 @@ impl Line {
         }
         out.extend_from_slice(Json::Object(object).to_string().as_bytes());
         out.push(b'\n');
-    }
-}
-
-/// Text as it is; control characters and what is no text as `\n` or `\xNN`, so that a line stays one.
-fn escape(bytes: &[u8], out: &mut Vec<u8>) {
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\n' => out.extend_from_slice(b"\\n"),
-                '\r' => out.extend_from_slice(b"\\r"),
-                '\t' => out.extend_from_slice(b"\\t"),
-                '\\' => out.extend_from_slice(b"\\\\"),
-                c if c.is_control() => {
-                    out.extend_from_slice(format!("\\x{:02x}", u32::from(c)).as_bytes());
-                }
-                c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-            }
-        }
-        for byte in chunk.invalid() {
-            out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
-        }
     }
 }
 

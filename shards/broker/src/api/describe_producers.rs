@@ -23,6 +23,9 @@ const _: () = assert!(LISTED_MAX >= MAX_PRODUCERS);
 /// Producers looked at for one answer; what is left of the request is to be asked for again.
 const LOOKED_AT_MAX: usize = 8 * LISTED_MAX;
 
+/// Producers looked at without a break for others.
+const AT_ONCE: usize = 256;
+
 /// In place of the first offset of a transaction where none is open.
 const NONE_OPEN: i64 = -1;
 
@@ -67,7 +70,14 @@ async fn describe(
 ) -> Result<Vec<ProducerState>, ErrorCode> {
     let open = request.shard.partition_when_open(topic, index).await;
     let partition = open.map_err(|not_here| not_here.error)?;
-    Ok(partition.log.producers().into_iter().map(state_of).collect())
+    let mut all = Vec::with_capacity(partition.log.producer_count());
+    for producer in partition.log.producers() {
+        all.push(state_of(producer));
+        if all.len().is_multiple_of(AT_ONCE) {
+            reactor::yield_if_due().await;
+        }
+    }
+    Ok(all)
 }
 
 /// What there is room for: all, or at least every open transaction.

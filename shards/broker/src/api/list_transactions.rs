@@ -3,6 +3,8 @@
 
 use ahash::AHashSet;
 use coord::txn::{IdPattern, TxnReply, TxnRequest, join_lists};
+use wire::ErrorCode;
+use wire::messages::list_transactions_response::TransactionState;
 use wire::messages::{
     DescribeTransactionsRequest, DescribeTransactionsResponse, ListTransactionsRequest,
     ListTransactionsResponse,
@@ -20,31 +22,35 @@ pub(crate) async fn handle(request: Request) -> Handled {
     let pattern = match pattern.map(|text| IdPattern::new(&text)).transpose() {
         Ok(pattern) => pattern,
         Err(code) => {
-            let refused =
-                ListTransactionsResponse { error_code: code.code(), ..Default::default() };
-            return request.reply(&refused);
+            return request.reply(&refused(code));
         }
     };
-    let asked = TxnRequest::List(&body);
-    let mut lists = Vec::new();
-    for reply in transactions::ask_all(&request.shard, request.version, asked).await {
-        match reply {
-            TxnReply::List(list) => lists.push(list),
-            other => return other_transaction_kind(&other),
-        }
-    }
-    let mut list = join_lists(lists);
+    let listed = transactions::list(&request.shard, request.version, &body).await;
+    let mut list = listed.map(join_lists).unwrap_or_else(refused);
     if let Some(pattern) = pattern {
-        let mut found = Vec::new();
-        for state in list.transaction_states.into_vec() {
-            if pattern.is_match(&state.transactional_id) {
-                found.push(state);
-            }
-            reactor::yield_if_due().await;
-        }
-        list.transaction_states = found.into();
+        let all = list.transaction_states.into_vec();
+        list.transaction_states = matching(all, |id| pattern.is_match(id)).await.into();
     }
     request.reply(&list)
+}
+
+/// To many ids a pattern takes long: others run in between.
+async fn matching(
+    all: Vec<TransactionState<'static>>,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<TransactionState<'static>> {
+    let mut found = Vec::new();
+    for state in all {
+        if is_wanted(&state.transactional_id) {
+            found.push(state);
+        }
+        reactor::yield_if_due().await;
+    }
+    found
+}
+
+fn refused(code: ErrorCode) -> ListTransactionsResponse<'static> {
+    ListTransactionsResponse { error_code: code.code(), ..Default::default() }
 }
 
 pub(crate) async fn handle_describe(request: Request) -> Handled {
@@ -68,4 +74,43 @@ pub(crate) async fn handle_describe(request: Request) -> Handled {
         transaction_states: states.into(),
         ..Default::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use reactor::sim::{Outcome, World, stand_still};
+
+    use super::*;
+
+    #[test]
+    fn others_run_while_many_ids_are_compared() {
+        let outcome = World::new(1).run(|| async {
+            let turns = Rc::new(Cell::new(0));
+            let counted = turns.clone();
+            let others = reactor::spawn(async move {
+                loop {
+                    counted.set(counted.get() + 1);
+                    reactor::yield_now().await;
+                }
+            });
+            let id = |number: usize| TransactionState {
+                transactional_id: number.to_string().into(),
+                ..Default::default()
+            };
+            let slow = |id: &str| {
+                stand_still(Duration::from_millis(1));
+                id.ends_with('7')
+            };
+            let found = matching((0..100).map(id).collect(), slow).await;
+            drop(others);
+            (found.len(), turns.get())
+        });
+        let Outcome::Finished((found, turns)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(found, 10);
+        assert!(turns > 10, "{turns}");
+    }
 }

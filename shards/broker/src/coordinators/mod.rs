@@ -193,20 +193,29 @@ impl<M: Machine> Seats<M> {
         }
         let mut answers = Vec::new();
         for seat in self.all() {
-            let answer = loop {
-                match hand_in(&seat) {
-                    HandedIn::Now(answer) => break answer,
-                    HandedIn::Later(receiver) => {
-                        break receiver.await.unwrap_or(Err(ErrorCode::NotCoordinator));
-                    }
-                    HandedIn::Full(room) => room.await,
-                }
-            };
+            let answer = ask_one(&seat, &hand_in).await;
             if !matches!(answer, Err(ErrorCode::NotCoordinator)) {
                 answers.push(answer);
             }
         }
         answers
+    }
+}
+
+/// Hands a request to a coordinator, and waits for its answer.
+pub(crate) async fn ask_one<M: Machine>(
+    seat: &Seat<M>,
+    hand_in: impl Fn(&Seat<M>) -> HandedIn<M::Reply>,
+) -> Answer<M::Reply> {
+    loop {
+        match hand_in(seat) {
+            HandedIn::Now(answer) => return answer,
+            // A coordinator that goes answers first; one that is simply dropped has stopped.
+            HandedIn::Later(receiver) => {
+                return receiver.await.unwrap_or(Err(ErrorCode::NotCoordinator));
+            }
+            HandedIn::Full(room) => room.await,
+        }
     }
 }
 

@@ -385,3 +385,52 @@ fn recover(shard: &Rc<Shard>, number: usize, id: Uuid, found: &disk::Found) {
     // Who opens one of them later looks at its own files.
     shard.found.borrow_mut().clear();
 }
+
+#[cfg(test)]
+mod tests {
+    use reactor::sim::{Outcome, World, stand_still};
+
+    use super::*;
+
+    fn run<T: 'static>(ask: impl Future<Output = T> + 'static) -> Result<T, String> {
+        let outcome = World::new(1).run(|| answered(ask));
+        let Outcome::Finished(answer) = outcome else { panic!("it does not end") };
+        answer
+    }
+
+    /// Takes so long, in two steps: one look at it is not enough to see that it is done.
+    async fn after(time: Duration) -> u8 {
+        reactor::sleep(time).await;
+        reactor::yield_now().await;
+        reactor::sleep(Duration::from_millis(1)).await;
+        7
+    }
+
+    #[test]
+    fn a_directory_that_does_not_answer_has_failed() {
+        let refused = run(std::future::pending::<()>());
+        assert_eq!(refused, Err("it has not answered for 15 s".to_owned()));
+        assert_eq!(run(after(ANSWER_WAIT)), Err("it has not answered for 15 s".to_owned()));
+        assert_eq!(run(after(ANSWER_WAIT - Duration::from_millis(100))), Ok(7));
+    }
+
+    #[test]
+    fn a_shard_that_stood_still_does_not_fail_its_directory() {
+        // The answer comes early; the shard looks at it only when all its time is long over.
+        let asked = async {
+            reactor::spawn(async {
+                reactor::sleep(Duration::from_millis(100)).await;
+                assert!(stand_still(4 * ANSWER_WAIT));
+            })
+            .detach();
+            after(Duration::from_millis(200)).await
+        };
+        assert_eq!(run(asked), Ok(7));
+        // But silence after that is silence.
+        let silent = async {
+            reactor::spawn(async { assert!(stand_still(4 * ANSWER_WAIT)) }).detach();
+            std::future::pending::<()>().await
+        };
+        assert!(run(silent).is_err());
+    }
+}

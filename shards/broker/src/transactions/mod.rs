@@ -25,6 +25,7 @@ use coord::txn::{TxnCoordinator, TxnReply, TxnRequest};
 use meta::Image;
 use meta::controller::{TRANSACTION_STATE_TOPIC, TRANSACTION_VERSION};
 use wire::ErrorCode;
+use wire::messages::{ListTransactionsRequest, ListTransactionsResponse};
 
 pub use between::{Asked, ShardAsk};
 pub(crate) use between::{Asks, serve};
@@ -129,15 +130,41 @@ pub(crate) async fn ask(shard: &Rc<Shard>, version: i16, request: TxnRequest<'_,
     }
 }
 
-/// Asks every coordinator of this shard. While some are still to come, that is the only answer.
-pub(crate) async fn ask_all(
+/// The transactions of every coordinator of this shard, in pieces: others run in between. One that goes
+/// elsewhere meanwhile is left out.
+///
+/// # Errors
+/// `COORDINATOR_LOAD_IN_PROGRESS` while a coordinator is still to come, or has not read its log.
+pub(crate) async fn list(
     shard: &Rc<Shard>,
     version: i16,
-    request: TxnRequest<'_, '_>,
-) -> Vec<TxnReply> {
+    request: &ListTransactionsRequest<'_>,
+) -> Result<Vec<ListTransactionsResponse<'static>>, ErrorCode> {
     let seats = &shard.transactions.seats;
-    let answers = seats.ask_all(shard, |seat| hand_in(shard, seat, version, request)).await;
-    answers.into_iter().map(|answer| answer.unwrap_or_else(|code| request.refused(code))).collect()
+    if seats.some_are_coming(shard) {
+        return Err(ErrorCode::CoordinatorLoadInProgress);
+    }
+    let mut pieces = Vec::new();
+    for seat in seats.all() {
+        let mut after = None;
+        loop {
+            let asked = TxnRequest::List { request, after: after.as_deref() };
+            let answer = coordinators::ask_one(&seat, |seat| hand_in(shard, seat, version, asked));
+            let (list, goes_on_after) = match answer.await {
+                Ok(TxnReply::List { list, goes_on_after }) => (list, goes_on_after),
+                Ok(_) => unreachable!("a coordinator answers a request with its own kind"),
+                Err(ErrorCode::NotCoordinator) => break,
+                Err(code) => return Err(code),
+            };
+            pieces.push(list);
+            reactor::yield_if_due().await;
+            match goes_on_after {
+                Some(last) => after = Some(last),
+                None => break,
+            }
+        }
+    }
+    Ok(pieces)
 }
 
 fn hand_in(

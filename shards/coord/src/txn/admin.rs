@@ -1,5 +1,7 @@
 //! DescribeTransactions and ListTransactions.
 
+use std::ops::Bound;
+
 use ahash::AHashSet;
 use regex::Regex;
 use wire::messages as m;
@@ -14,6 +16,8 @@ use crate::pattern;
 
 /// Most bytes a compiled filter may take: whoever asks gives a new one each time.
 const PATTERN_BYTES_MAX: usize = 256 << 10;
+/// Ids that one call looks at.
+const LISTED_PER_CALL_MAX: usize = 1_000;
 
 impl TxnCoordinator {
     pub(super) fn describe(&self, id: &str) -> TxnReply {
@@ -45,51 +49,51 @@ impl TxnCoordinator {
         })
     }
 
-    /// The ids of this partition that all of the request's filters let through.
-    pub(super) fn list(&self, request: &m::ListTransactionsRequest<'_>, now_ms: i64) -> TxnReply {
-        let pattern = request.transactional_id_pattern.as_deref().filter(|text| !text.is_empty());
-        let pattern = match pattern.map(IdPattern::new).transpose() {
-            Ok(pattern) => pattern,
-            Err(code) => {
-                let error_code = code.code();
-                return TxnReply::List(m::ListTransactionsResponse {
-                    error_code,
-                    ..Default::default()
-                });
-            }
-        };
+    /// The ids of this partition that the request's filters let through, but for its pattern: a piece.
+    pub(super) fn list(
+        &self,
+        request: &m::ListTransactionsRequest<'_>,
+        after: Option<&str>,
+        now_ms: i64,
+    ) -> TxnReply {
         let states: Vec<Text<'_>> = request.state_filters.iter().collect();
         let wanted = State::ALL.map(|state| states.iter().any(|name| **name == *state.name()));
         let producer_ids: AHashSet<i64> = request.producer_id_filters.iter().collect();
-        let passes = |id: &str, entry: &Entry| {
+        let passes = |entry: &Entry| {
             let txn = &entry.txn;
             let open_ms = now_ms.saturating_sub(txn.started_ms);
             (producer_ids.is_empty() || producer_ids.contains(&txn.producer.id))
                 && (states.is_empty() || wanted[txn.state as usize])
                 && (request.duration_filter < 0 || open_ms > request.duration_filter)
-                && pattern.as_ref().is_none_or(|pattern| pattern.is_match(id))
         };
-        let mut found: Vec<_> = self.entries.iter().filter(|(id, it)| passes(id, it)).collect();
-        found.sort_unstable_by_key(|(id, _)| *id);
-        let found = found.into_iter().map(|(id, entry)| listed::TransactionState {
-            transactional_id: String::from(&**id).into(),
-            producer_id: entry.txn.producer.id,
-            transaction_state: entry.txn.state.name().into(),
-        });
+        let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = self.entries.range::<str, _>((begin, Bound::Unbounded));
+        let (mut found, mut last) = (Vec::new(), None);
+        for (id, entry) in rest.by_ref().take(LISTED_PER_CALL_MAX) {
+            last = Some(id);
+            if passes(entry) {
+                found.push(listed::TransactionState {
+                    transactional_id: String::from(&**id).into(),
+                    producer_id: entry.txn.producer.id,
+                    transaction_state: entry.txn.state.name().into(),
+                });
+            }
+        }
         let unknown = states.iter().filter(|name| !is_state(name)).map(|name| {
             let name: Text<'static> = String::from(&**name).into();
             name
         });
-        TxnReply::List(m::ListTransactionsResponse {
+        let list = m::ListTransactionsResponse {
             throttle_time_ms: 0,
             error_code: ErrorCode::None.code(),
             unknown_state_filters: unknown.collect(),
-            transaction_states: found.collect(),
-        })
+            transaction_states: found.into(),
+        };
+        TxnReply::List { list, goes_on_after: last.filter(|_| rest.next().is_some()).cloned() }
     }
 }
 
-/// A filter of transactional ids, for a caller that applies it itself: to many ids that takes time.
+/// A filter of transactional ids, which the caller applies to what it was listed: to many ids that takes time.
 pub struct IdPattern(Regex);
 
 impl IdPattern {

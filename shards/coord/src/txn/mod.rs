@@ -19,9 +19,9 @@ mod refuse;
 mod request;
 mod state;
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use ahash::AHashMap;
 use wire::messages::TransactionLogKey;
 
 pub use admin::IdPattern;
@@ -60,8 +60,8 @@ struct Entry {
 pub struct TxnCoordinator {
     config: TxnConfig,
     coordinator_epoch: i32,
-    /// Boxed, so that the map can grow without moving what it holds.
-    entries: AHashMap<Name, Box<Entry>>,
+    /// In order, so that a list of them can be made in pieces.
+    entries: BTreeMap<Name, Box<Entry>>,
     census: Census,
     /// How far the open transactions of the log have been taken up, if not all are.
     taking_up: Option<Begun>,
@@ -88,7 +88,7 @@ impl TxnCoordinator {
         TxnCoordinator {
             config,
             coordinator_epoch,
-            entries: AHashMap::new(),
+            entries: BTreeMap::new(),
             census: Census::default(),
             taking_up: None,
             timers: Timers::default(),
@@ -160,7 +160,7 @@ impl TxnCoordinator {
             }
             TxnRequest::EndTxn(request) => self.end_txn(request, origin.version, ctx, &mut out),
             TxnRequest::Describe(id) => self.describe(id),
-            TxnRequest::List(request) => self.list(request, ctx.now_ms),
+            TxnRequest::List { request, after } => self.list(request, after, ctx.now_ms),
         };
         out.reply(origin.token, reply);
         out

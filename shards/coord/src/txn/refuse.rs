@@ -1,13 +1,13 @@
 //! The shapes of answers, also to requests that no coordinator looked at: it is loading, has moved, or
 //! failed.
 
+use wire::ErrorCode;
 use wire::messages as m;
 use wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTransaction;
 use wire::messages::add_partitions_to_txn_response::{
     AddPartitionsToTxnPartitionResult, AddPartitionsToTxnResult, AddPartitionsToTxnTopicResult,
 };
 use wire::messages::describe_transactions_response::TransactionState;
-use wire::{ErrorCode, Text};
 
 use super::request::{TxnReply, TxnRequest};
 use crate::request::Producer;
@@ -21,7 +21,7 @@ impl TxnRequest<'_, '_> {
             TxnRequest::AddOffsets { request, .. } => Some(&request.transactional_id),
             TxnRequest::EndTxn(request) => Some(&request.transactional_id),
             TxnRequest::Describe(id) => Some(id),
-            TxnRequest::List(_) => None,
+            TxnRequest::List { .. } => None,
         }
     }
 
@@ -41,9 +41,10 @@ impl TxnRequest<'_, '_> {
                 error_code,
                 ..Default::default()
             }),
-            TxnRequest::List(_) => {
-                TxnReply::List(m::ListTransactionsResponse { error_code, ..Default::default() })
-            }
+            TxnRequest::List { .. } => TxnReply::List {
+                list: m::ListTransactionsResponse { error_code, ..Default::default() },
+                goes_on_after: None,
+            },
         }
     }
 }
@@ -147,7 +148,8 @@ pub fn join_add_partitions(
     }
 }
 
-/// The response made of the lists of several coordinators. One that fails fails the whole.
+/// The response made of the pieces of several coordinators' lists, in their order. One that fails fails the
+/// whole.
 pub fn join_lists(
     lists: Vec<m::ListTransactionsResponse<'static>>,
 ) -> m::ListTransactionsResponse<'static> {
@@ -162,11 +164,6 @@ pub fn join_lists(
         whole.unknown_state_filters = list.unknown_state_filters;
         states.extend(list.transaction_states.into_vec());
     }
-    states.sort_by(|one, other| by_id(&one.transactional_id, &other.transactional_id));
     whole.transaction_states = states.into();
     whole
-}
-
-fn by_id(one: &Text<'_>, other: &Text<'_>) -> std::cmp::Ordering {
-    (**one).cmp(&**other)
 }

@@ -29,7 +29,13 @@ pub enum TxnRequest<'r, 'a> {
     },
     EndTxn(&'r m::EndTxnRequest<'a>),
     Describe(&'r str),
-    List(&'r m::ListTransactionsRequest<'a>),
+    /// One piece of the list. A pattern of ids is not looked at: to many ids it takes time, which is the
+    /// caller's to give ([`IdPattern`](super::IdPattern)).
+    List {
+        request: &'r m::ListTransactionsRequest<'a>,
+        /// Where the piece before ended; `None` for the first one.
+        after: Option<&'r str>,
+    },
 }
 
 /// The answer to a request, in the shape of the version it came in.
@@ -40,7 +46,11 @@ pub enum TxnReply {
     AddOffsets(m::AddOffsetsToTxnResponse),
     EndTxn(m::EndTxnResponse),
     Describe(TransactionState<'static>),
-    List(m::ListTransactionsResponse<'static>),
+    List {
+        list: m::ListTransactionsResponse<'static>,
+        /// If ids are left to be looked at: those after this one.
+        goes_on_after: Option<Name>,
+    },
 }
 
 /// One ending by one coordinator, told from all others, also those of former coordinators of the same

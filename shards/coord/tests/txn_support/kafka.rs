@@ -144,11 +144,12 @@ impl Kafka {
                 let reply = exchanged!(DescribeTransactions, message, DescribeTransactionsResponse);
                 TxnReply::Describe(reply.transaction_states.first().unwrap())
             }
-            TxnRequest::List(request) => {
+            TxnRequest::List { request, .. } => {
                 let mut message = request.clone().into_owned();
                 message.transactional_id_pattern =
                     message.transactional_id_pattern.map(|id| self.name(&id));
-                TxnReply::List(exchanged!(ListTransactions, message, ListTransactionsResponse))
+                let list = exchanged!(ListTransactions, message, ListTransactionsResponse);
+                TxnReply::List { list, goes_on_after: None }
             }
         }
     }

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use coord::txn::{
-    Cluster, Marker, Origin, TransactionVersion, TxnConfig, TxnContext, TxnCoordinator,
+    Cluster, IdPattern, Marker, Origin, TransactionVersion, TxnConfig, TxnContext, TxnCoordinator,
     TxnDecision, TxnRecord, TxnReply, TxnRequest,
 };
 use coord::{Producer, Token};
@@ -321,10 +321,32 @@ impl Rig {
         &mut self,
         list: &m::ListTransactionsRequest<'_>,
     ) -> m::ListTransactionsResponse<'static> {
-        match self.ask(TxnRequest::List(list), 2) {
-            TxnReply::List(reply) => reply,
-            other => panic!("{other:?}"),
+        let pattern = match list.transactional_id_pattern.as_deref().map(IdPattern::new).transpose()
+        {
+            Ok(pattern) => pattern,
+            Err(code) => {
+                let error_code = code.code();
+                return m::ListTransactionsResponse { error_code, ..Default::default() };
+            }
+        };
+        let (mut pieces, mut after) = (Vec::new(), None);
+        loop {
+            let asked = TxnRequest::List { request: list, after: after.as_deref() };
+            let TxnReply::List { list, goes_on_after } = self.ask(asked, 2) else { panic!() };
+            pieces.push(list);
+            after = goes_on_after;
+            if after.is_none() {
+                break;
+            }
         }
+        let mut whole = coord::txn::join_lists(pieces);
+        let is_wanted = |id: &str| {
+            self.kafka.is_some() || pattern.as_ref().is_none_or(|pattern| pattern.is_match(id))
+        };
+        let states = whole.transaction_states.into_vec().into_iter();
+        let wanted: Vec<_> = states.filter(|it| is_wanted(&it.transactional_id)).collect();
+        whole.transaction_states = wanted.into();
+        whole
     }
 
     pub fn state(&mut self) -> String {
@@ -393,7 +415,7 @@ pub fn encodes(reply: &TxnReply, version: i16) {
             transaction_states: vec![reply.clone()].into(),
         }
         .encode(&mut writer, version),
-        TxnReply::List(reply) => reply.encode(&mut writer, version),
+        TxnReply::List { list, .. } => list.encode(&mut writer, version),
     }
     .unwrap();
 }
