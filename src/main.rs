@@ -45,6 +45,8 @@ fn run(command: Command) -> Result<()> {
         Command::Consume(args) => on_a_ring(|| cli::consume::run(args)),
         Command::Import(args) => on_a_ring(|| cli::import::run(args)),
         Command::Dump(args) => on_a_ring(|| cli::dump::run(args)),
+        Command::Doctor(args) => cli::doctor::run(&args),
+        Command::Tune(args) => cli::tune::run(&args),
         Command::Version => {
             say(&format!("corelane {}\n", env!("CARGO_PKG_VERSION")));
             Ok(())

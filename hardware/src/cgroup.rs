@@ -4,7 +4,9 @@
 //! process's group up to the mount point. A limit anywhere on that path binds, so every reader
 //! here looks at all levels. Never: writes to a control group.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::host::Host;
 
 /// Groups are nested a few levels deep; more than this is a loop or nonsense.
 const MAX_DEPTH: usize = 64;
@@ -15,21 +17,23 @@ pub(crate) struct Hierarchy {
     /// v2 ("unified") or the v1 hierarchy that carries the asked controller.
     pub unified: bool,
     /// From the process's own group up to the mount point, innermost first.
-    pub levels: Vec<PathBuf>,
+    pub levels: Vec<String>,
 }
 
 impl Hierarchy {
     /// The values of `file` on all levels that have one.
-    pub fn values<'a>(&'a self, file: &'a str) -> impl Iterator<Item = String> + 'a {
-        self.levels.iter().filter_map(move |level| {
-            std::fs::read_to_string(level.join(file)).ok().map(|text| text.trim().to_owned())
-        })
+    pub fn values<'a>(
+        &'a self,
+        host: &'a dyn Host,
+        file: &'a str,
+    ) -> impl Iterator<Item = String> + 'a {
+        self.levels.iter().filter_map(move |level| host.read(&format!("{level}/{file}")).ok())
     }
 }
 
 /// Every mounted hierarchy that can limit `controller`; hosts may mount v1 and v2 side by side.
-pub(crate) fn hierarchies(controller: &str) -> Vec<Hierarchy> {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+pub(crate) fn hierarchies(host: &dyn Host, controller: &str) -> Vec<Hierarchy> {
+    let read = |path| host.read(path).unwrap_or_default();
     parse(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"), controller)
 }
 
@@ -56,13 +60,13 @@ fn parse(groups: &str, mounts: &str, controller: &str) -> Vec<Hierarchy> {
 
 /// A container sees its own group as the mount's root, so that prefix is not part of the path below
 /// the mount point.
-fn levels(point: &str, root: &str, path: &str) -> Vec<PathBuf> {
+fn levels(point: &str, root: &str, path: &str) -> Vec<String> {
     let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
     let below = below.strip_prefix("/").unwrap_or(below);
     let mut levels = Vec::new();
     let mut current = Some(below);
     while let Some(part) = current.filter(|_| levels.len() < MAX_DEPTH) {
-        levels.push(Path::new(point).join(part));
+        levels.push(Path::new(point).join(part).to_string_lossy().into_owned());
         current = part.parent();
     }
     levels
@@ -105,7 +109,7 @@ mod tests {
     use super::*;
 
     fn paths(hierarchy: &Hierarchy) -> Vec<&str> {
-        hierarchy.levels.iter().map(|p| p.to_str().unwrap()).collect()
+        hierarchy.levels.iter().map(String::as_str).collect()
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Never: pins a thread (the reactor does that when it starts a shard).
 
+use crate::host::{Host, Rooted, parse_list};
 use crate::{HardwareError, cgroup};
 
 /// Usable CPUs and, where the control group sets one, the quota in CPUs (2.5 = two and a half).
@@ -35,18 +36,26 @@ pub fn usable_cpus() -> Result<Cpus, HardwareError> {
     if ids.is_empty() {
         return Err(HardwareError::NoCpu);
     }
-    Ok(Cpus { ids, quota: quota() })
+    Ok(Cpus { ids, quota: quota(&Rooted::here()) })
+}
+
+/// As [`usable_cpus`], of another machine or process: from its status file.
+pub(crate) fn cpus_of(host: &dyn Host) -> Option<Cpus> {
+    let status = host.read("/proc/self/status").ok()?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let ids = parse_list(list).filter(|ids| !ids.is_empty())?;
+    Some(Cpus { ids, quota: quota(host) })
 }
 
 /// The smallest quota on the way up, as every level binds.
-fn quota() -> Option<f64> {
+fn quota(host: &dyn Host) -> Option<f64> {
     let mut smallest: Option<f64> = None;
-    for hierarchy in cgroup::hierarchies("cpu") {
+    for hierarchy in cgroup::hierarchies(host, "cpu") {
         let found: Vec<f64> = if hierarchy.unified {
-            hierarchy.values("cpu.max").filter_map(|text| parse_v2(&text)).collect()
+            hierarchy.values(host, "cpu.max").filter_map(|text| parse_v2(&text)).collect()
         } else {
-            let periods = hierarchy.values("cpu.cfs_period_us");
-            let quotas = hierarchy.values("cpu.cfs_quota_us");
+            let periods = hierarchy.values(host, "cpu.cfs_period_us");
+            let quotas = hierarchy.values(host, "cpu.cfs_quota_us");
             quotas.zip(periods).filter_map(|(quota, period)| ratio(&quota, &period)).collect()
         };
         for quota in found {

@@ -71,6 +71,11 @@ pub fn inspect_directory(path: &Path) -> io::Result<Directory> {
     })
 }
 
+/// What is looked at for `path`: the directory, or its nearest existing parent, without links.
+pub fn place_of(path: &Path) -> io::Result<PathBuf> {
+    std::fs::canonicalize(nearest_existing(path)?)
+}
+
 fn nearest_existing(path: &Path) -> io::Result<PathBuf> {
     let mut current = path;
     loop {

@@ -10,24 +10,36 @@ mod address;
 mod cgroup;
 mod cpu;
 mod directory;
+mod disk;
+mod doctor;
+mod host;
 mod io_uring;
 mod limits;
 mod lock;
 mod memory;
 mod port;
 mod preflight;
+mod profile;
 mod size;
+mod tune;
 
 pub use address::outbound_address;
 pub use cpu::{Cpus, usable_cpus};
-pub use directory::{DirectIo, Directory, inspect_directory};
+pub use directory::{DirectIo, Directory, inspect_directory, place_of};
+pub use disk::{Disk, DiskKind, Mount};
+pub use doctor::{Finding, Fix, Level, Persist, Request, examine};
+pub use host::{Host, Rooted};
 pub use io_uring::{IoUringSwitch, io_uring_switch};
 pub use limits::{Limit, Resource, limit, raise_to_hard};
 pub use lock::is_locked;
 pub use memory::{Memory, memory};
 pub use port::{PortState, port_state};
 pub use preflight::{Check, Preflight, Status, preflight};
+pub use profile::{
+    Cell, Conditions, Device, FileSystem, HostFacts, Mixed, Profile, ProfileError, SyncedAppend,
+};
 pub use size::{SizeError, format_size, parse_size};
+pub use tune::{Applied, PrintedFile, apply, files, fixes};
 
 use std::path::PathBuf;
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::host::{Host, Rooted};
 use crate::{HardwareError, cgroup};
 
 const MEMINFO: &str = "/proc/meminfo";
@@ -23,13 +24,19 @@ impl Memory {
 
 /// Reads the total and every limit that binds this process.
 pub fn memory() -> Result<Memory, HardwareError> {
-    let text = std::fs::read_to_string(MEMINFO)
+    memory_of(&Rooted::here())
+}
+
+/// As [`memory`], of another machine.
+pub(crate) fn memory_of(host: &dyn Host) -> Result<Memory, HardwareError> {
+    let text = host
+        .read(MEMINFO)
         .map_err(|source| HardwareError::Read { path: MEMINFO.into(), source })?;
     let total = parse_total(&text)
         .ok_or_else(|| HardwareError::NoMemoryTotal { path: Path::new(MEMINFO).into() })?;
-    let limits = cgroup::hierarchies("memory").into_iter().flat_map(|hierarchy| {
+    let limits = cgroup::hierarchies(host, "memory").into_iter().flat_map(|hierarchy| {
         let file = if hierarchy.unified { "memory.max" } else { "memory.limit_in_bytes" };
-        hierarchy.values(file).collect::<Vec<_>>()
+        hierarchy.values(host, file).collect::<Vec<_>>()
     });
     let limit = limits.filter_map(|text| text.parse::<u64>().ok()).min();
     // v1 writes a number near 2^63 for "no limit".

@@ -137,7 +137,7 @@ fn ring(probe: &Result<(), io::Error>, switch: IoUringSwitch) -> Check {
     Check::fail(NAME, finding, remedy)
 }
 
-fn cpus(shards: usize, cpus: &Cpus) -> Check {
+pub(crate) fn cpus(shards: usize, cpus: &Cpus) -> Check {
     const NAME: &str = "cpus";
     let usable = cpus.parallelism();
     let quota = cpus.quota.map_or(String::new(), |quota| format!(" (quota {quota:.1})"));
@@ -165,7 +165,7 @@ fn memory(wanted: u64, memory: Memory) -> Check {
     Check::ok(NAME, finding)
 }
 
-fn open_files(limit: Limit) -> Check {
+pub(crate) fn open_files(limit: Limit) -> Check {
     const NAME: &str = "open files";
     let finding = match limit.soft {
         Some(soft) => format!("limit {soft}"),
@@ -184,7 +184,7 @@ fn open_files(limit: Limit) -> Check {
 }
 
 /// Only a warning: a ring works without registered buffers, and what it needs itself is not counted.
-fn locked_memory(limit: Limit, shards: usize) -> Check {
+pub(crate) fn locked_memory(limit: Limit, shards: usize) -> Check {
     const NAME: &str = "locked memory";
     let wanted = LOCKED_BYTES_PER_SHARD.saturating_mul(shards as u64);
     let finding = match limit.soft {
@@ -288,7 +288,7 @@ fn port(address: SocketAddr, state: PortState) -> Check {
 }
 
 /// "permission denied" without the number the standard library appends.
-fn plain(error: &io::Error) -> String {
+pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = text.chars();

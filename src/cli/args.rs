@@ -55,6 +55,12 @@ pub enum Command {
     /// Show what is in the files of a data directory, and check that it fits together
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(DumpArgs),
+    /// Check what this host gives a broker, and explain each finding
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Show what would be set on this host, set it, or print the files that keep it
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(TuneArgs),
     /// Print the version
     #[command(after_help = "Example:\n  corelane version")]
     Version,
@@ -539,6 +545,56 @@ pub struct DumpArgs {
     /// Check instead of show
     #[arg(long)]
     pub verify: bool,
+}
+
+const DOCTOR_EXAMPLES: &str = "Examples:\n  \
+    corelane doctor --data-dir /data/a --data-dir /data/b\n  \
+    corelane doctor --json\n\n\
+    It only looks. It ends with code 3 if anything is a problem; advice alone is a success.";
+
+/// What `doctor` and `tune` look at.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// Where records are kept; repeat it for several disks
+    #[arg(long, value_name = "DIR", default_value = "./corelane-data")]
+    pub data_dir: Vec<PathBuf>,
+    /// How many shards are to run [default: one for each usable CPU]
+    #[arg(long, value_name = "N")]
+    pub shards: Option<usize>,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    pub host: HostArgs,
+    /// Leave out what is as it should be
+    #[arg(long)]
+    pub brief: bool,
+}
+
+const TUNE_EXAMPLES: &str = "Examples:\n  \
+    corelane tune --data-dir /data/a            # what would be set\n  \
+    corelane tune --data-dir /data/a --apply    # set it, as root, until the next boot\n  \
+    corelane tune --print-files                 # what keeps it\n  \
+    corelane tune --apply --only disk,memory.swap\n\n\
+    No file is written but the kernel's own. It ends with code 1 if anything could not be set.";
+
+#[derive(Debug, Args)]
+pub struct TuneArgs {
+    #[command(flatten)]
+    pub host: HostArgs,
+    /// Set it now
+    #[arg(long, conflicts_with = "print_files")]
+    pub apply: bool,
+    /// Print the files for sysctl.d, udev, tmpfiles.d and systemd, each with its place
+    #[arg(long)]
+    pub print_files: bool,
+    /// Only findings whose id is or begins with one of these
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub only: Vec<String>,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub mod args;
 pub mod consume;
 pub mod consume_group;
+pub mod doctor;
 pub mod dump;
 pub mod group;
 pub mod import;
@@ -12,6 +13,7 @@ pub mod record_format;
 pub mod record_input;
 pub mod shown;
 pub mod topic;
+pub mod tune;
 pub mod txn;
 
 use std::io::ErrorKind;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use hardware::{Check, Status, format_size};
+use hardware::{Check, Finding, Level, Status, format_size};
 
 use crate::config::Settings;
 
@@ -55,6 +55,21 @@ pub fn check_list(checks: &[Check]) -> String {
         };
         let remedy = check.remedy.as_ref().map_or(String::new(), |r| format!("; {r}"));
         let _ = writeln!(out, "{status:<5} {:<15} {}{remedy}", check.name, check.finding);
+    }
+    out
+}
+
+/// What follows it: the host's problems, which do not keep the broker from starting, and a word on the
+/// rest.
+pub fn host_list(findings: &[Finding]) -> String {
+    let mut out = String::new();
+    for finding in findings.iter().filter(|finding| finding.level == Level::Problem) {
+        let Finding { id, subject, present, wanted, .. } = finding;
+        let _ = writeln!(out, "warn  {id:<15} {subject} {present}; {wanted}");
+    }
+    let advice = findings.iter().filter(|finding| finding.level == Level::Advice).count();
+    if advice > 0 {
+        let _ = writeln!(out, "`corelane doctor` has {advice} pieces of advice for this host");
     }
     out
 }

@@ -10,7 +10,7 @@ use hardware::{Check, Preflight, Resource, Status};
 
 use super::data_dir::DataDirs;
 use super::import_journal;
-use super::report::{ShardLine, banner, check_list};
+use super::report::{ShardLine, banner, check_list, host_list};
 use super::shards::{self, Plan};
 use super::{AFTERLIFE, AFTERLIFE_PAUSE};
 use crate::cli::args::ServeArgs;
@@ -57,6 +57,7 @@ async fn prepare(args: ServeArgs) -> Result<Option<(Plan, DataDirs)>> {
     let failed = checks.iter().filter(|check| check.status == Status::Fail).count();
     if args.check {
         say(&check_list(&checks));
+        say(&advice(&settings));
         settings.warnings.iter().for_each(warn);
         let what = format!("{failed} of {} checks failed", checks.len());
         let refused = Err(Error::machine(what, "the `fail` lines say what to do"));
@@ -83,6 +84,14 @@ async fn prepare(args: ServeArgs) -> Result<Option<(Plan, DataDirs)>> {
         data_dirs: dirs.dirs.clone(),
     };
     Ok(Some((plan, dirs)))
+}
+
+/// What the doctor found beyond the checks of a start: problems, and how much advice there is.
+fn advice(settings: &Settings) -> String {
+    let dirs: Vec<_> =
+        settings.data_dirs.iter().filter_map(|d| hardware::place_of(d).ok()).collect();
+    let request = hardware::Request { data_dirs: &dirs, checks: &[] };
+    host_list(&hardware::examine(&hardware::Rooted::here(), &request))
 }
 
 fn look_at_machine() -> Result<Machine> {
