@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 64;
 
 /// A control-group hierarchy as this process sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hierarchy {
+pub struct Hierarchy {
     /// v2 ("unified") or the v1 hierarchy that carries the asked controller.
     pub unified: bool,
     /// From the process's own group up to the mount point, innermost first.
@@ -32,7 +32,7 @@ impl Hierarchy {
 }
 
 /// Every mounted hierarchy that can limit `controller`; hosts may mount v1 and v2 side by side.
-pub(crate) fn hierarchies(host: &dyn Host, controller: &str) -> Vec<Hierarchy> {
+pub fn hierarchies(host: &dyn Host, controller: &str) -> Vec<Hierarchy> {
     let read = |path| host.read(path).unwrap_or_default();
     parse(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"), controller)
 }

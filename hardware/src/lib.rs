@@ -24,6 +24,7 @@ mod size;
 mod tune;
 
 pub use address::outbound_address;
+pub use cgroup::{Hierarchy, hierarchies};
 pub use cpu::{Cpus, usable_cpus};
 pub use directory::{DirectIo, Directory, inspect_directory, place_of};
 pub use disk::{Disk, DiskKind, Mount};

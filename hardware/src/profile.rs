@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 /// The only version of the format there is.
 const SCHEMA: u32 = 1;
+/// Figures are kept to a tenth.
+const ROUNDING: f64 = 0.06;
 /// Larger files are no profiles.
 const BYTES_MAX: usize = 1 << 20;
 
@@ -198,7 +200,7 @@ impl Cell {
             "no request size or no depth"
         } else if finite.iter().any(|figure| !figure.is_finite() || *figure < 0.0) {
             "a figure that is no number"
-        } else if (rate - self.mb_per_s).abs() > 0.02 * rate.max(1.0) {
+        } else if (rate - self.mb_per_s).abs() > ROUNDING + 0.02 * rate {
             "MB/s are not requests a second times their size"
         } else if self.p50_us > self.p99_us || self.p99_us > self.max_us {
             "percentiles do not rise"

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -55,6 +56,9 @@ pub enum Command {
     /// Show what is in the files of a data directory, and check that it fits together
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(DumpArgs),
+    /// Measure this machine's disks
+    #[command(subcommand, after_help = BENCH_EXAMPLES)]
+    Bench(BenchCommand),
     /// Check what this host gives a broker, and explain each finding
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -545,6 +549,57 @@ pub struct DumpArgs {
     /// Check instead of show
     #[arg(long)]
     pub verify: bool,
+}
+
+const BENCH_EXAMPLES: &str = "Example:\n  corelane bench disk /data/a --quick";
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Measure what disks can do through Corelane's own input and output
+    #[command(after_help = BENCH_DISK_EXAMPLES)]
+    Disk(BenchDiskArgs),
+}
+
+const BENCH_DISK_EXAMPLES: &str = "Examples:\n  \
+    corelane bench disk /data/a --save a.toml\n  \
+    corelane bench disk /data/a /data/b --quick --report results\n  \
+    corelane bench disk /data/a --emulate hdd\n\n\
+    Direct I/O through io_uring on a file without a name, at most an eighth of what is free: nothing is left\n\
+    behind, however it ends. A directory must be there; several are measured one after the other and then\n\
+    written to at the same time. `--save` keeps a hardware profile (hardware/profiles).";
+
+#[derive(Debug, Args)]
+pub struct BenchDiskArgs {
+    /// A directory on each disk
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Fewer sizes and depths
+    #[arg(long)]
+    pub quick: bool,
+    /// For each size and depth; synced appends take ten times that, with --quick four
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub seconds: Duration,
+    /// Of the test file [default: 16 GiB, or an eighth of what is free]
+    #[arg(long, value_name = "SIZE")]
+    pub file_size: Option<String>,
+    /// Hold the disk to another one's limits: sata-ssd or hdd; needs root and control groups
+    #[arg(long, value_name = "KIND")]
+    pub emulate: Option<String>,
+    /// Where to keep the hardware profile; with several directories -1, -2 and so on go before the ending
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Folder for report.json and report.md
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
+}
+
+/// Between a hundredth of a second and an hour.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match number {
+        _ if (0.01..=3600.0).contains(&number) => Ok(Duration::from_secs_f64(number)),
+        _ => Err("between 0.01 and 3600 seconds".to_owned()),
+    }
 }
 
 const DOCTOR_EXAMPLES: &str = "Examples:\n  \

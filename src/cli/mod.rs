@@ -1,6 +1,7 @@
 //! The commands: `args.rs` names them, one file each does the work. Here is what several share.
 
 pub mod args;
+pub mod bench;
 pub mod consume;
 pub mod consume_group;
 pub mod doctor;

@@ -1,0 +1,158 @@
+//! `corelane bench`: measurements, made in `benches/`. Here is only the way from flags to them and from
+//! what they found to the terminal and to files.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use disk_bench::{Ceilings, Emulation, Part, Place, Plan, Preset, Stop};
+use hardware::parse_size;
+
+use super::args::BenchDiskArgs;
+use crate::error::{Error, Result, note, say};
+
+pub fn disk(args: &BenchDiskArgs) -> Result<()> {
+    let places: Vec<Place> =
+        args.dirs.iter().map(|dir| Place::of(dir).map_err(refused)).collect::<Result<_>>()?;
+    let plan = plan(args)?;
+    let preset = args.emulate.as_deref().map(Preset::named).transpose().map_err(refused)?;
+    let label = preset.as_ref().map(Preset::label);
+    let emulation = match &preset {
+        Some(preset) => {
+            let disks: Vec<_> = places.iter().flat_map(|place| &place.disks).collect();
+            Some(Emulation::start(preset, &disks).map_err(refused)?)
+        }
+        None => None,
+    };
+    let stop = stop_on_signals()?;
+    let label = label.as_deref();
+    let mut found = Vec::new();
+    for place in &places {
+        let measured = disk_bench::measure(&place.dir, &plan, &stop, progress());
+        clear_progress();
+        let measured = measured.map_err(refused)?;
+        say(&disk_bench::ceilings_text(place, &measured, label));
+        found.push(measured);
+        if stop.requested() {
+            break;
+        }
+    }
+    let dirs: Vec<PathBuf> = places.iter().map(|place| place.dir.clone()).collect();
+    let together = match stop.requested() || dirs.len() < 2 {
+        true => None,
+        false => disk_bench::measure_together(&dirs, &plan, &stop).map_err(refused)?,
+    };
+    // Files are written at full speed again.
+    drop(emulation);
+    if let Some(together) = &together {
+        say(&disk_bench::together_text(&places, together));
+    }
+    save(args, &places, &found, &plan, label)?;
+    if let Some(folder) = &args.report {
+        let parts: Vec<Part<'_>> =
+            places.iter().zip(&found).map(|(place, found)| Part { place, found, label }).collect();
+        let report = disk_bench::report(std::env::args().collect(), &parts, together.as_ref());
+        let written = rig::report::Folder::create(folder).and_then(|f| f.write_report(&report));
+        written.map_err(|error| refused(error.into()))?;
+        note(format_args!("report in {}", folder.display()));
+    }
+    match stop.requested() {
+        true => Err(Error::refused("stopped by a signal", "what was measured is above")),
+        false => Ok(()),
+    }
+}
+
+fn plan(args: &BenchDiskArgs) -> Result<Plan> {
+    let mut plan = match args.quick {
+        true => Plan::quick(args.seconds),
+        false => Plan::full(args.seconds),
+    };
+    if let Some(size) = &args.file_size {
+        let bytes = parse_size(size);
+        plan.file_bytes = Some(bytes.map_err(|error| Error::config(error, "see --help"))?);
+    }
+    Ok(plan)
+}
+
+/// A profile for each directory that was measured in full.
+fn save(
+    args: &BenchDiskArgs,
+    places: &[Place],
+    found: &[Ceilings],
+    plan: &Plan,
+    label: Option<&str>,
+) -> Result<()> {
+    let Some(file) = &args.save else { return Ok(()) };
+    for (number, (place, found)) in places.iter().zip(found).enumerate() {
+        if found.stopped {
+            continue;
+        }
+        let path = if places.len() == 1 { file.clone() } else { numbered(file, number + 1) };
+        let profile = disk_bench::profile(place, found, plan, label.map(str::to_owned));
+        let text = profile.and_then(|profile| Ok(profile.write()?)).map_err(refused)?;
+        std::fs::write(&path, text).map_err(|error| {
+            let what = format!("{}: {}", path.display(), crate::error::plain(&error));
+            Error::machine(what, "name another file with --save")
+        })?;
+        note(format_args!("profile in {}", path.display()));
+    }
+    Ok(())
+}
+
+/// `a.toml` becomes `a-2.toml`.
+fn numbered(file: &Path, number: usize) -> PathBuf {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = file.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
+    file.with_file_name(format!("{stem}-{number}{}", ending.unwrap_or_default()))
+}
+
+/// SIGINT and SIGTERM end what is measured after its requests in flight; a thread waits for them.
+fn stop_on_signals() -> Result<Stop> {
+    let stop = Stop::default();
+    let told = stop.clone();
+    let spec = reactor::ShardSpec { name: "signals".to_owned(), ..reactor::ShardSpec::default() };
+    let wait = move || async move {
+        if reactor::signal::termination().await.is_ok() {
+            told.request();
+        }
+    };
+    match reactor::uring::spawn_shard(spec, wait) {
+        // It ends with the process.
+        Ok(_thread) => Ok(stop),
+        Err(error) => Err(refused(disk_bench::Error::Ring(error))),
+    }
+}
+
+/// One line on a terminal that is written over; nothing elsewhere.
+fn progress() -> impl Fn(&str) + Send + 'static {
+    let shown = std::io::stderr().is_terminal();
+    move |text: &str| {
+        if shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+}
+
+fn clear_progress() {
+    if std::io::stderr().is_terminal() {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+}
+
+fn refused(error: disk_bench::Error) -> Error {
+    match error {
+        disk_bench::Error::Usage(what) => Error::config(what, ""),
+        disk_bench::Error::Stopped => Error::refused(error, ""),
+        other => Error::machine(other, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_of_several_disks_have_numbers() {
+        assert_eq!(numbered(Path::new("x/a.toml"), 2), PathBuf::from("x/a-2.toml"));
+        assert_eq!(numbered(Path::new("a"), 1), PathBuf::from("a-1"));
+    }
+}
