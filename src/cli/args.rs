@@ -563,9 +563,10 @@ pub enum BenchCommand {
 const BENCH_DISK_EXAMPLES: &str = "Examples:\n  \
     corelane bench disk /data/a --save a.toml\n  \
     corelane bench disk /data/a /data/b --quick --report results\n  \
+    corelane bench disk /data/a /data/b --broker\n  \
     corelane bench disk /data/a --emulate hdd\n\n\
     Direct I/O through io_uring on a file without a name, at most an eighth of what is free: nothing is left\n\
-    behind, however it ends. A directory must be there; several are measured one after the other and then\n\
+    behind, however it ends. With --broker a folder corelane-bench-* is there meanwhile. A directory must be there; several are measured one after the other and then\n\
     written to at the same time. `--save` keeps a hardware profile (hardware/profiles).";
 
 #[derive(Debug, Args)]
@@ -585,6 +586,15 @@ pub struct BenchDiskArgs {
     /// Hold the disk to another one's limits: sata-ssd or hdd; needs root and control groups
     #[arg(long, value_name = "KIND")]
     pub emulate: Option<String>,
+    /// Then start this broker on each disk, load it and hold it against the disk
+    #[arg(long)]
+    pub broker: bool,
+    /// Shards of each of those brokers
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64), requires = "broker")]
+    pub shards: u16,
+    /// The first port that they may use [default: any that is free from 20000 on]
+    #[arg(long, value_name = "PORT", requires = "broker")]
+    pub port: Option<u16>,
     /// Where to keep the hardware profile; with several directories -1, -2 and so on go before the ending
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,

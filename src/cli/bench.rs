@@ -4,6 +4,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use disk_bench::broker::{self, Loads, OnDisk, Setup, SideBySide};
 use disk_bench::{Ceilings, Emulation, Part, Place, Plan, Preset, Stop};
 use hardware::parse_size;
 
@@ -41,16 +42,26 @@ pub fn disk(args: &BenchDiskArgs) -> Result<()> {
         true => None,
         false => disk_bench::measure_together(&dirs, &plan, &stop).map_err(refused)?,
     };
-    // Files are written at full speed again.
-    drop(emulation);
     if let Some(together) = &together {
-        say(&disk_bench::together_text(&places, together));
+        say(&disk_bench::together_text(&places, together, label));
     }
     save(args, &places, &found, &plan, label)?;
+    let brokers = match args.broker && !stop.requested() {
+        true => brokers(args, &places, &found, label, &stop)?,
+        false => Brokers::default(),
+    };
+    // Files are written at full speed again.
+    drop(emulation);
     if let Some(folder) = &args.report {
         let parts: Vec<Part<'_>> =
             places.iter().zip(&found).map(|(place, found)| Part { place, found, label }).collect();
-        let report = disk_bench::report(std::env::args().collect(), &parts, together.as_ref());
+        let mut report = disk_bench::report(std::env::args().collect(), &parts, together.as_ref());
+        for ((place, found), on_disk) in places.iter().zip(&found).zip(&brokers.on_disks) {
+            broker::add_to(&mut report, place, found, on_disk, label);
+        }
+        if let Some(side_by_side) = &brokers.side_by_side {
+            broker::add_together(&mut report, side_by_side, label);
+        }
         let written = rig::report::Folder::create(folder).and_then(|f| f.write_report(&report));
         written.map_err(|error| refused(error.into()))?;
         note(format_args!("report in {}", folder.display()));
@@ -59,6 +70,59 @@ pub fn disk(args: &BenchDiskArgs) -> Result<()> {
         true => Err(Error::refused("stopped by a signal", "what was measured is above")),
         false => Ok(()),
     }
+}
+
+#[derive(Default)]
+struct Brokers {
+    /// In the order of the directories.
+    on_disks: Vec<Vec<OnDisk>>,
+    side_by_side: Option<SideBySide>,
+}
+
+/// A broker on each disk, one after the other, and then all of them at the same time.
+fn brokers(
+    args: &BenchDiskArgs,
+    places: &[Place],
+    found: &[Ceilings],
+    label: Option<&str>,
+    stop: &Stop,
+) -> Result<Brokers> {
+    let binary = std::env::current_exe().map_err(|error| {
+        Error::machine(format!("this program: {}", crate::error::plain(&error)), "")
+    })?;
+    let free = places.iter().map(|place| place.free_bytes).min().unwrap_or(0);
+    let setup = Setup { binary, shards: args.shards, port: args.port, room: room(free) };
+    let loads = match args.quick {
+        true => Loads::quick(args.seconds * 2),
+        false => Loads::full(args.seconds * 5),
+    };
+    let mut brokers = Brokers::default();
+    let tell = progress();
+    for (place, ceilings) in places.iter().zip(found) {
+        let on_disk = broker::measure(place, &setup, &loads, stop, &tell);
+        clear_progress();
+        let on_disk = on_disk.map_err(refused)?;
+        say(&broker::on_disk_text(place, ceilings, &on_disk, label));
+        brokers.on_disks.push(on_disk);
+        if stop.requested() {
+            return Ok(brokers);
+        }
+    }
+    if places.len() > 1 {
+        let together = broker::side_by_side(places, &setup, &loads, &tell);
+        clear_progress();
+        let together = together.map_err(refused)?;
+        say(&broker::side_by_side_text(&together, label));
+        brokers.side_by_side = Some(together);
+    }
+    Ok(brokers)
+}
+
+/// What a broker may keep on its disk at a time; retention is some seconds behind the load.
+fn room(free: u64) -> u64 {
+    const MOST: u64 = 4 << 30;
+    const FREE_PART: u64 = 16;
+    (free / FREE_PART).min(MOST)
 }
 
 fn plan(args: &BenchDiskArgs) -> Result<Plan> {

@@ -12,11 +12,15 @@
 //! | `ceiling.rs` | all cells of one disk, and several disks at the same time |
 //! | `facts.rs` | the disk, the file system and the machine; the hardware profile |
 //! | `emulate.rs` | slower disks by control-group limits |
+//! | `device.rs` | the kernel's counters of a disk |
+//! | `broker/` | the broker on each disk: throughput, what the disk does for it, latency by load |
 //! | `show.rs`, `rows.rs` | the text and the rows of a report |
 
 #![forbid(unsafe_code)]
 
+pub mod broker;
 mod ceiling;
+mod device;
 mod emulate;
 mod error;
 mod facts;

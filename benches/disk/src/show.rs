@@ -92,8 +92,9 @@ pub fn time(micros: f64) -> String {
     }
 }
 
-pub fn together_text(places: &[Place], found: &Together) -> String {
-    let mut out = "\nsequential write of 1 MiB, alone and at the same time\n".to_owned();
+pub fn together_text(places: &[Place], found: &Together, label: Option<&str>) -> String {
+    let mark = label.map_or(String::new(), |label| format!("  [emulated: {label}]"));
+    let mut out = format!("\nsequential write of 1 MiB, alone and at the same time{mark}\n");
     for ((place, alone), together) in places.iter().zip(&found.alone).zip(&found.together) {
         let part = together.megabytes_per_second() / alone.megabytes_per_second() * 100.0;
         let _ = writeln!(

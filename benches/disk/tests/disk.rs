@@ -1,6 +1,8 @@
 //! Real measurements on the disk of this repository, short ones: what is asserted is that they are
 //! whole and leave nothing behind, never how fast the disk is.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -88,7 +90,7 @@ fn several_directories_are_written_to_alone_and_together() {
     assert_eq!((found.alone.len(), found.together.len()), (2, 2));
     assert!(found.scaling() > 0.0 && found.skew() > 0.0 && found.skew() <= 1.0);
     let places = dirs.map(|dir| Place::of(&dir).unwrap());
-    assert!(disk_bench::together_text(&places, &found).contains("share a disk"));
+    assert!(disk_bench::together_text(&places, &found, None).contains("share a disk"));
     assert!(left_behind(a.path()).is_empty() && left_behind(b.path()).is_empty());
 }
 
