@@ -210,7 +210,7 @@ async fn top_file(path: &Path, name: &str) -> Result<(Lines, Vec<Finding>)> {
         let bytes = fs::read(path).await.map_err(|error| unreadable(path, &error))?;
         let damaged = match name == broker::offsets::FILE {
             true => broker::offsets::damaged_lines(&bytes),
-            false => broker::made::damaged_lines(&bytes),
+            false => broker::made::damaged_lines(name, &bytes),
         };
         if damaged > 0 {
             let text = format!("{damaged} lines have a wrong checksum and do not count");

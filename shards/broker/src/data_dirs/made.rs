@@ -16,7 +16,7 @@
 //! A line is written once the folder is there, before the partition takes a record. A folder of a line
 //! that is `lasting`, or was written since the machine was started, has been taken away if it is not
 //! there. Of any other the power may have gone before its name was on the disk, and with it nothing that
-//! was promised to outlast that.
+//! was promised to outlast that. Nor was the line: what cannot be read among those is no damage.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -59,7 +59,7 @@ impl Made {
         for name in &files {
             let path = data_dir.join(name);
             let bytes = fs::read(&path).await?;
-            let refused = decode(&bytes, boot, &mut partitions);
+            let refused = decode(name, &bytes, boot, &mut partitions);
             if refused > 0 {
                 warn!("{}: {refused} lines are damaged and do not count", path.display());
             }
@@ -103,9 +103,9 @@ pub fn is_file(name: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || (rest.starts_with('-') && !rest.ends_with(".tmp")))
 }
 
-/// How many lines of a file cannot be read.
-pub fn damaged_lines(bytes: &[u8]) -> usize {
-    decode(bytes, None, &mut BTreeSet::new())
+/// How many lines of the file of this name are damaged.
+pub fn damaged_lines(name: &str, bytes: &[u8]) -> usize {
+    decode(name, bytes, reactor::boot_id(), &mut BTreeSet::new())
 }
 
 fn made_line((topic, index): Key, out: &mut String) {
@@ -128,10 +128,11 @@ pub(super) fn end_line(line: String, out: &mut String) {
     let _ = writeln!(out, "{line} {:08x}", crc32c::crc32c(line.as_bytes()));
 }
 
-/// Adds the partitions that a file tells of. Returns how many of its lines cannot be read.
-fn decode(bytes: &[u8], boot: Option<[u8; 16]>, into: &mut BTreeSet<Key>) -> usize {
-    let mut made = Vec::new();
-    let (mut is_this_boot, mut lasting, mut refused) = (false, 0, 0);
+/// Adds the partitions that a file tells of. Returns how many of its lines are damaged.
+fn decode(name: &str, bytes: &[u8], boot: Option<[u8; 16]>, into: &mut BTreeSet<Key>) -> usize {
+    let (mut made, mut unreadable) = (Vec::new(), Vec::new());
+    // What a start has gathered was synced as a whole.
+    let (mut is_kept, mut lasting) = (name == FILE, 0);
     let mut at = 0u64;
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         let start = at;
@@ -139,15 +140,21 @@ fn decode(bytes: &[u8], boot: Option<[u8; 16]>, into: &mut BTreeSet<Key>) -> usi
         // The last write may have been cut; what a cut left out was never waited for.
         let Some(line) = line.strip_suffix(b"\n").filter(|line| !line.is_empty()) else { continue };
         match parse(line) {
-            Some(Line::Boot(id)) => is_this_boot = id.is_some() && id == boot,
+            Some(Line::Boot(id)) => is_kept |= id.is_some() && id == boot,
             Some(Line::Made(key)) => made.push((start, key)),
             Some(Line::Lasting(bytes)) => lasting = lasting.max(bytes),
-            None => refused += 1,
+            None if !is_holed(line) => unreadable.push(start),
+            None => {}
         }
     }
-    let counts = |(start, _): &(u64, Key)| is_this_boot || *start < lasting;
-    into.extend(made.into_iter().filter(counts).map(|(_, key)| key));
-    refused
+    into.extend(made.into_iter().filter(|(at, _)| is_kept || *at < lasting).map(|(_, key)| key));
+    // The first line says which start of the machine it was: where it is damaged, that is not known.
+    unreadable.into_iter().filter(|at| is_kept || *at == 0 || *at < lasting).count()
+}
+
+/// Whether the power went before this part of the file was on the disk.
+fn is_holed(line: &[u8]) -> bool {
+    line.windows(2).any(|pair| pair == [0, 0])
 }
 
 enum Line {
@@ -179,6 +186,8 @@ fn parse(line: &[u8]) -> Option<Line> {
 /// One shard's additions to a data directory.
 pub(super) struct Additions {
     file: RefCell<Option<OpenFile>>,
+    /// Raised when the file is forgotten: whoever was at it then says nothing about the next one.
+    generation: Cell<u64>,
     /// Not in the file yet, and how many there have been.
     waiting: RefCell<Vec<Key>>,
     asked: Cell<u64>,
@@ -197,10 +206,22 @@ struct OpenFile {
     end: u64,
 }
 
+impl OpenFile {
+    async fn write(&mut self, text: String) -> io::Result<()> {
+        let bytes = Bytes::from(text);
+        let len = bytes.len() as u64;
+        let buffers = smallvec![WriteBuf::Bytes(bytes)];
+        self.file.write_at(buffers, self.end, Durability::Written).await?;
+        self.end += len;
+        Ok(())
+    }
+}
+
 impl Additions {
     pub fn new() -> Rc<Self> {
         Rc::new(Additions {
             file: RefCell::default(),
+            generation: Cell::new(0),
             waiting: RefCell::default(),
             asked: Cell::new(0),
             written: Cell::new(0),
@@ -213,6 +234,7 @@ impl Additions {
     /// The directory has failed: what comes back may be another file system.
     pub fn forget(&self) {
         self.file.replace(None);
+        self.generation.set(self.generation.get() + 1);
     }
 
     /// The folder of the partition is there: the kernel knows of it when this returns. Where it cannot
@@ -249,22 +271,38 @@ impl Additions {
     }
 
     async fn append(&self, dir: &Path, text: String) -> io::Result<()> {
+        let generation = self.generation.get();
         let open = self.file.borrow().clone();
         let (mut open, text) = match open {
             Some(open) => (open, text),
-            None => {
-                let path = dir.join(format!("{FILE}-{:016x}", reactor::random_u64()));
-                let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };
-                let mut whole = String::new();
-                boot_line(reactor::boot_id(), &mut whole);
-                whole.push_str(&text);
-                (OpenFile { file: File::open(&path, options).await?, end: 0 }, whole)
-            }
+            None => return self.begin(dir, &text, generation).await,
         };
-        let bytes = Bytes::from(text);
-        let (at, len) = (open.end, bytes.len() as u64);
-        open.file.write_at(smallvec![WriteBuf::Bytes(bytes)], at, Durability::Written).await?;
-        open.end += len;
+        open.write(text).await?;
+        self.keep(open, generation)
+    }
+
+    /// Begins a file with these lines. One that cannot take them is not left behind: on a full disk
+    /// there would be one for each try.
+    async fn begin(&self, dir: &Path, text: &str, generation: u64) -> io::Result<()> {
+        let path = dir.join(format!("{FILE}-{:016x}", reactor::random_u64()));
+        let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };
+        let mut whole = String::new();
+        boot_line(reactor::boot_id(), &mut whole);
+        whole.push_str(text);
+        let mut open = OpenFile { file: File::open(&path, options).await?, end: 0 };
+        if let Err(error) = open.write(whole).await {
+            if let Err(left) = fs::remove_file(&path).await {
+                debug!("{} stays: {left}", path.display());
+            }
+            return Err(error);
+        }
+        self.keep(open, generation)
+    }
+
+    fn keep(&self, open: OpenFile, generation: u64) -> io::Result<()> {
+        if generation != self.generation.get() {
+            return Err(io::Error::other("the data directory has failed meanwhile"));
+        }
         self.file.replace(Some(open));
         Ok(())
     }
@@ -286,10 +324,11 @@ impl Additions {
     }
 
     async fn settle(&self, data_dir: &Path) -> io::Result<()> {
+        let generation = self.generation.get();
         let Some(upto) = self.file.borrow().as_ref().map(|open| open.end) else { return Ok(()) };
         fs::sync_dir(data_dir).await?;
         let _turn = self.writing.acquire(1).await;
-        if self.file.borrow().as_ref().is_none_or(|open| open.end < upto) {
+        if self.generation.get() != generation {
             return Ok(());
         }
         let mut text = String::new();
@@ -309,6 +348,7 @@ mod tests {
     use super::*;
 
     const BOOT: Option<[u8; 16]> = Some([7; 16]);
+    const ADDED: &str = "corelane.partitions-00000000000000ff";
 
     fn key(byte: u8, index: i32) -> Key {
         (Uuid([byte; 16]), index)
@@ -316,7 +356,7 @@ mod tests {
 
     fn read(text: &str, boot: Option<[u8; 16]>) -> (Vec<Key>, usize) {
         let mut into = BTreeSet::new();
-        let refused = decode(text.as_bytes(), boot, &mut into);
+        let refused = decode(ADDED, text.as_bytes(), boot, &mut into);
         (into.into_iter().collect(), refused)
     }
 
@@ -347,22 +387,133 @@ mod tests {
             let mut flipped = text.clone().into_bytes();
             flipped[at] ^= 0x10;
             let mut into = BTreeSet::new();
-            decode(&flipped, BOOT, &mut into);
+            decode(ADDED, &flipped, BOOT, &mut into);
             assert!(into.iter().all(|(id, _)| id.0 == [1; 16]), "byte {at}: {into:?}");
             let of_boot = at <= text.find('\n').unwrap();
             assert!(of_boot || !into.is_empty(), "byte {at}");
             let (cut, refused) = read(&text[..at], BOOT);
             assert!(refused == 0 && cut.iter().all(|(id, _)| id.0 == [1; 16]), "cut at {at}");
         }
-        // A hole that a write left which never came.
-        let mut holed = text.into_bytes();
-        holed.extend_from_slice(&[0; 20]);
-        let mut more = String::from("\n");
-        made_line(key(2, 0), &mut more);
-        holed.extend_from_slice(more.as_bytes());
-        let mut into = BTreeSet::new();
-        assert_eq!(decode(&holed, BOOT, &mut into), 1);
-        assert!(into.contains(&key(2, 0)) && into.len() == 4);
+    }
+
+    #[test]
+    fn what_a_power_cut_left_of_lines_that_were_not_synced_is_no_damage() {
+        let mut text = String::new();
+        boot_line(BOOT, &mut text);
+        made_line(key(1, 0), &mut text);
+        let synced = text.len();
+        lasting_line(synced as u64, &mut text);
+        let unsynced = text.len();
+        for index in 1..5 {
+            made_line(key(1, index), &mut text);
+        }
+        let flipped = |at: usize| {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 0x10;
+            bytes
+        };
+        let holed = |from: usize, to: usize| {
+            let mut bytes = text.clone().into_bytes();
+            bytes[from..to].fill(0);
+            bytes
+        };
+        let other = Some([8; 16]);
+        let end = text.len();
+        let table = [
+            ("a hole to the middle of a line", ADDED, other, holed(unsynced + 9, end - 9), 0),
+            ("a hole of whole lines", ADDED, BOOT, holed(unsynced, end - 1), 0),
+            ("a hole at the beginning", ADDED, other, holed(0, 40), 0),
+            ("unsynced and not readable", ADDED, other, flipped(unsynced + 3), 0),
+            ("unsynced, but the power has not gone", ADDED, BOOT, flipped(unsynced + 3), 1),
+            ("synced", ADDED, other, flipped(synced - 3), 1),
+            ("the first line", ADDED, other, flipped(3), 1),
+            ("gathered", FILE, other, flipped(unsynced + 3), 1),
+        ];
+        for (what, name, boot, bytes, damaged) in table {
+            assert_eq!(decode(name, &bytes, boot, &mut BTreeSet::new()), damaged, "{what}");
+        }
+    }
+
+    const DIR: &str = "/disk";
+
+    /// What the files of additions say, as after another start of the machine, and how many they are.
+    async fn lasting() -> (BTreeSet<Key>, usize) {
+        let (mut into, mut files) = (BTreeSet::new(), 0);
+        for entry in fs::read_dir(Path::new(DIR)).await.unwrap() {
+            let bytes = fs::read(&Path::new(DIR).join(&entry.name)).await.unwrap();
+            assert_eq!(decode(&entry.name, &bytes, None, &mut into), 0);
+            files += 1;
+        }
+        (into, files)
+    }
+
+    fn slow(latency: Duration) {
+        let latency = reactor::sim::Delay::exactly(latency);
+        reactor::sim::with_faults(|faults| faults.disk.slow.insert(DIR.into(), latency));
+    }
+
+    #[test]
+    fn a_sync_says_nothing_of_folders_of_a_file_that_came_after_it() {
+        let ran = reactor::sim::World::new(1).run(|| async {
+            let dir = Path::new(DIR);
+            fs::create_dir_all(dir).await.unwrap();
+            let additions = Additions::new();
+            additions.note(dir, key(1, 0)).await;
+            reactor::sleep(SETTLE_AFTER - Duration::from_millis(10)).await;
+            slow(Duration::from_secs(1));
+            // The sync is on its way.
+            reactor::sleep(Duration::from_millis(500)).await;
+            additions.forget();
+            reactor::sim::with_faults(|faults| faults.disk.slow.clear());
+            for index in 1..4 {
+                additions.note(dir, key(1, index)).await;
+            }
+            // Its `lasting` would be there, and the next one not yet.
+            reactor::sleep(Duration::from_millis(900)).await;
+            assert_eq!(lasting().await, (BTreeSet::new(), 2));
+            reactor::sleep(2 * SETTLE_AFTER).await;
+            assert_eq!(lasting().await.0, (1..4).map(|index| key(1, index)).collect());
+        });
+        assert!(ran.finished().is_some());
+    }
+
+    #[test]
+    fn a_file_that_was_forgotten_while_it_was_written_does_not_come_back() {
+        let ran = reactor::sim::World::new(1).run(|| async {
+            let dir = Path::new(DIR);
+            fs::create_dir_all(dir).await.unwrap();
+            let additions = Additions::new();
+            slow(Duration::from_secs(1));
+            let writing = {
+                let additions = additions.clone();
+                reactor::spawn(async move { additions.note(Path::new(DIR), key(1, 0)).await })
+            };
+            reactor::sleep(Duration::from_millis(1_500)).await;
+            additions.forget();
+            writing.await;
+            reactor::sim::with_faults(|faults| faults.disk.slow.clear());
+            additions.note(dir, key(1, 1)).await;
+            assert_eq!(lasting().await.1, 2, "files");
+        });
+        assert!(ran.finished().is_some());
+    }
+
+    #[test]
+    fn a_full_disk_is_not_littered_with_empty_files() {
+        let ran = reactor::sim::World::new(1).run(|| async {
+            let dir = Path::new(DIR);
+            fs::create_dir_all(dir).await.unwrap();
+            let additions = Additions::new();
+            reactor::sim::with_faults(|faults| faults.disk.full.insert(DIR.into()));
+            for index in 0..3 {
+                additions.note(dir, key(1, index)).await;
+            }
+            assert_eq!(lasting().await.1, 0, "files");
+            reactor::sim::with_faults(|faults| faults.disk.full.clear());
+            additions.note(dir, key(1, 3)).await;
+            assert_eq!(lasting().await.1, 1, "files");
+        });
+        assert!(ran.finished().is_some());
     }
 
     #[test]
