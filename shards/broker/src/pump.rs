@@ -5,6 +5,7 @@ use std::rc::Rc;
 use reactor::spawn;
 use reactor::sync::OneshotSender;
 
+use crate::control::ControlRequest;
 use crate::controller::{Job, Progress, ReplyTo};
 use crate::data_dirs::health;
 use crate::mesh::{Boot, CheckpointEntry, Closed, ShardMessage};
@@ -41,8 +42,7 @@ pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerEr
                 spawn(async move {
                     changes::apply(&shard, &delta).await;
                     let applied = ShardMessage::Applied { offset: shard.image().offset() };
-                    // A closed mesh means that the process ends.
-                    let _ = shard.mesh.send(CONTROLLER_SHARD, applied).await;
+                    answer(&shard, CONTROLLER_SHARD, applied).await;
                 })
                 .detach();
             }
@@ -53,15 +53,7 @@ pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerEr
             }
             ShardMessage::Cleared { base_offset } => shard.leaving.note(base_offset),
             ShardMessage::Control { token, request } => {
-                let queue = shard.controller.borrow().clone();
-                if let Some(queue) = queue {
-                    let reply_to = ReplyTo::Shard { shard: from, token };
-                    spawn(async move {
-                        // A closed queue means that the broker stops; the caller stops too.
-                        let _ = queue.send(Job { request: *request, reply_to }).await;
-                    })
-                    .detach();
-                }
+                pass_on(&shard, *request, ReplyTo::Shard { shard: from, token });
             }
             ShardMessage::ControlReply { token, reply } => shard.finish_call(token, *reply),
             ShardMessage::Checkpoint(entries) => {
@@ -73,8 +65,7 @@ pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerEr
                 let shard = shard.clone();
                 spawn(async move {
                     let samples = Box::new(metrics::sample(&shard));
-                    // A closed mesh means that the process ends.
-                    let _ = shard.mesh.send(from, ShardMessage::Samples { token, samples }).await;
+                    answer(&shard, from, ShardMessage::Samples { token, samples }).await;
                 })
                 .detach();
             }
@@ -83,8 +74,7 @@ pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerEr
                 let shard = shard.clone();
                 spawn(async move {
                     let codes = transactions::serve(&shard, *ask).await;
-                    // A closed mesh means that the process ends.
-                    let _ = shard.mesh.send(from, ShardMessage::Answer { token, codes }).await;
+                    answer(&shard, from, ShardMessage::Answer { token, codes }).await;
                 })
                 .detach();
             }
@@ -100,4 +90,19 @@ pub(crate) async fn run(shard: Rc<Shard>, mut ends: Ends) -> Result<(), BrokerEr
         }
     }
     Err(BrokerError::MeshClosed)
+}
+
+async fn answer(shard: &Shard, to: usize, message: ShardMessage) {
+    // A closed mesh means that the process ends.
+    let _ = shard.mesh.send(to, message).await;
+}
+
+/// Shard 0: gives the controller something to do.
+fn pass_on(shard: &Shard, request: ControlRequest, reply_to: ReplyTo) {
+    let Some(queue) = shard.controller.borrow().clone() else { return };
+    spawn(async move {
+        // A closed queue means that the broker stops; the caller stops too.
+        let _ = queue.send(Job { request, reply_to }).await;
+    })
+    .detach();
 }

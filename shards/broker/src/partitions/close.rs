@@ -1,0 +1,140 @@
+//! What a stop and the checkpoints take of all partitions: a line of each, and at the end every log
+//! closed. What is still opening then is given up.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tracing::warn;
+
+use super::open::close_before;
+use super::{LocalPartitions, Slot};
+use crate::mesh::{CheckpointEntry, Closed};
+use crate::opening::Opening;
+use crate::partition::Partition;
+
+/// Checkpoint lines that are gathered without a break for requests.
+const ENTRIES_AT_ONCE: usize = 256;
+/// Partitions of a data directory that close at the same time.
+const CLOSING_MAX: usize = 1024;
+/// From so many on they are synced together with all else on the disk.
+const TOGETHER_FROM: usize = 256;
+
+impl LocalPartitions {
+    /// Gives up what is still opening: a stop does not wait for a recovery. Returns the lines that
+    /// are known of those partitions, and whether they need no recovery at the next start.
+    async fn give_up_opening(&self) -> (Vec<CheckpointEntry>, bool) {
+        let mut opening: Vec<Rc<Opening>> = Vec::new();
+        for slot in self.slots.borrow().values() {
+            if let Slot::Opening(one) = slot {
+                opening.push(one.clone());
+            }
+        }
+        opening.sort_by(|a, b| {
+            let (a, b) = (&a.assignment, &b.assignment);
+            (&a.topic, a.index).cmp(&(&b.topic, b.index))
+        });
+        let mut clean = true;
+        let mut entries = Vec::new();
+        for one in opening {
+            let assignment = &one.assignment;
+            self.replace((assignment.topic_id, assignment.index), None);
+            one.give_up().await;
+            close_before(&one).await;
+            let Some(found) = assignment.found else { continue };
+            clean &= found.clean;
+            entries.push(CheckpointEntry {
+                dir_number: one.dir_number,
+                topic_id: assignment.topic_id,
+                topic: assignment.topic.to_string(),
+                partition: assignment.index,
+                recovery_point: found.recovery_point.max(found.vouched.synced_end),
+                log_start_offset: found.log_start_offset.max(found.vouched.log_start),
+                high_watermark: found.recovery_point,
+                written_end: found.vouched.written_end,
+                cleaner_point: found.cleaner_point,
+            });
+        }
+        (entries, clean)
+    }
+
+    /// Closes every log, a bounded number at a time. Returns the final checkpoint lines too.
+    pub async fn close_all(&self) -> (Vec<CheckpointEntry>, Closed) {
+        let (mut entries, mut clean) = self.give_up_opening().await;
+        // One that could not be opened was not recovered either.
+        clean &= self.counts().offline == 0;
+        while self.deleting.count.get() > 0 {
+            self.deleting.ended.notified().await;
+        }
+        let closing: Vec<_> = self.online();
+        self.slots.borrow_mut().clear();
+        self.sorted.replace(None);
+        let mut by_dir: BTreeMap<usize, Vec<Rc<Partition>>> = BTreeMap::new();
+        for partition in closing {
+            by_dir.entry(partition.dir_number).or_default().push(partition);
+        }
+        let dirs: Vec<_> = by_dir.into_values().map(|all| reactor::spawn(close_dir(all))).collect();
+        let mut failed = 0;
+        for dir in dirs {
+            for (entry, closed) in dir.await {
+                entries.push(entry);
+                failed += usize::from(!closed);
+            }
+        }
+        (entries, Closed { clean: clean && failed == 0, failed })
+    }
+
+    /// One line a partition, gathered with breaks for requests.
+    pub async fn checkpoint_entries(&self) -> Vec<CheckpointEntry> {
+        let online = self.online();
+        let mut entries = Vec::with_capacity(online.len());
+        for some in online.chunks(ENTRIES_AT_ONCE) {
+            entries.extend(some.iter().map(|partition| checkpoint_entry(partition)));
+            reactor::yield_now().await;
+        }
+        entries
+    }
+}
+
+/// Closes the partitions of a data directory; says of each whether that worked.
+async fn close_dir(partitions: Vec<Rc<Partition>>) -> Vec<(CheckpointEntry, bool)> {
+    let together = partitions.len() >= TOGETHER_FROM;
+    let mut closed = Vec::with_capacity(partitions.len());
+    for some in partitions.chunks(CLOSING_MAX) {
+        let mut tasks = Vec::with_capacity(some.len());
+        for partition in some {
+            reactor::yield_if_due().await;
+            tasks.push(reactor::spawn(close(Rc::clone(partition), together)));
+        }
+        for task in tasks {
+            closed.push(task.await);
+        }
+    }
+    closed
+}
+
+async fn close(partition: Rc<Partition>, together: bool) -> (CheckpointEntry, bool) {
+    let log = partition.log.clone();
+    let closed = match together {
+        true => log.close_with_many().await,
+        false => log.close().await,
+    };
+    if let Err(error) = &closed {
+        let index = partition.index;
+        warn!(topic = %partition.topic, partition = index, "close failed: {error}");
+    }
+    (checkpoint_entry(&partition), closed.is_ok())
+}
+
+fn checkpoint_entry(partition: &Partition) -> CheckpointEntry {
+    CheckpointEntry {
+        dir_number: partition.dir_number,
+        topic_id: partition.topic_id,
+        topic: partition.topic.to_string(),
+        partition: partition.index,
+        recovery_point: partition.log.recovery_point(),
+        log_start_offset: partition.log.log_start_offset(),
+        high_watermark: partition.high_watermark(),
+        written_end: partition.log.written_end_offset(),
+        cleaner_point: partition.log.cleaner_point(),
+    }
+}
