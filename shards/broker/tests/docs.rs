@@ -20,6 +20,10 @@ Any other API, and any other version, closes the connection, as Apache Kafka doe
 is ApiVersions: a version from the future is answered in the layout of version 0 with
 `UNSUPPORTED_VERSION` and the range that is served, so that the client can try again.
 
+A request that names more than is answered (200,000 items; 10,000 where each is answered at length;
+1,000 protocols in a JoinGroup) is refused with `INVALID_REQUEST` where its answer has a place for that.
+Elsewhere the connection closes. Apache Kafka knows no such bounds.
+
 Every shard is a node with the id `broker id * 1000 + shard`, listening on the base port plus its
 number. Metadata, DescribeCluster and FindCoordinator speak of these nodes. A request for a partition
 that another shard leads is answered with `NOT_LEADER_OR_FOLLOWER` and, from Produce 10 and Fetch 12

@@ -421,7 +421,8 @@ fn what_a_request_names_bounds_its_answer() {
         for api in EMPTY_TOPICS {
             let mut client = connect(&shards, 0).await;
             let answer = send_empty_topics(&mut client, api, MANY).await;
-            assert!(answer.is_err(), "{api:?}: a list of {MANY} topics without partitions");
+            let has_place = api == ApiKey::OffsetDelete;
+            assert_eq!(answer.is_ok(), has_place, "{api:?}: a list of {MANY} empty topics");
             let mut client = connect(&shards, 0).await;
             let answer = send_empty_topics(&mut client, api, 10).await;
             assert!(answer.is_ok(), "{api:?}: ten of them: {answer:?}");

@@ -4,9 +4,8 @@ use coord::{Reply as Answer, Request as Asked};
 use wire::messages::delete_groups_request::DeleteGroupsRequest;
 use wire::messages::delete_groups_response::DeleteGroupsResponse;
 
-use super::describe_groups::distinct;
+use super::describe_groups::{ask_each_or_none, distinct};
 use super::{Request, other_kind};
-use crate::groups::ask_each;
 use crate::reply::Handled;
 
 pub(crate) async fn handle(request: Request) -> Handled {
@@ -14,7 +13,7 @@ pub(crate) async fn handle(request: Request) -> Handled {
     let names = distinct(&body.groups_names)?;
     let asked: Vec<Asked<'_, '_>> = names.iter().map(|name| Asked::DeleteGroup(name)).collect();
     let mut results = Vec::with_capacity(names.len());
-    for answer in ask_each(&request, &asked).await {
+    for answer in ask_each_or_none(&request, &asked).await {
         match answer {
             Answer::DeleteGroup(result) => results.push(result),
             other => return other_kind(&other),

@@ -11,7 +11,7 @@ use wire::messages::describe_groups_request::DescribeGroupsRequest;
 use wire::messages::describe_groups_response::DescribeGroupsResponse;
 use wire::{Array, Text};
 
-use super::{DESCRIBED_ITEMS_MAX, Request, check_items, other_kind};
+use super::{DESCRIBED_ITEMS_MAX, REQUEST_ITEMS_MAX, Request, check_items, other_kind};
 use crate::groups::ask_each;
 use crate::reply::Handled;
 
@@ -27,7 +27,7 @@ pub(crate) async fn handle(request: Request) -> Handled {
     let asked: Vec<Asked<'_, '_>> = names.iter().map(|name| Asked::DescribeGroup(name)).collect();
     let operations = operations(body.include_authorized_operations);
     let mut groups = Vec::with_capacity(names.len());
-    for answer in ask_each(&request, &asked).await {
+    for answer in ask_each_or_none(&request, &asked).await {
         match answer {
             Answer::DescribeGroup(mut group) => {
                 if group.error_code == ErrorCode::None.code() {
@@ -48,7 +48,7 @@ pub(crate) async fn handle_consumer(request: Request) -> Handled {
         names.iter().map(|name| Asked::ConsumerGroupDescribe(name)).collect();
     let operations = operations(body.include_authorized_operations);
     let answers = match request.shard.offers_consumer_groups() {
-        true => ask_each(&request, &asked).await,
+        true => ask_each_or_none(&request, &asked).await,
         false => {
             let code = ErrorCode::UnsupportedVersion;
             asked.iter().map(|asked| asked.refused(code, request.version)).collect()
@@ -78,7 +78,16 @@ fn operations(asked: bool) -> i32 {
 pub(super) fn distinct<'a>(
     names: &Array<'a, Text<'a>>,
 ) -> Result<Vec<Text<'a>>, crate::reply::Close> {
-    check_items(names.len(), DESCRIBED_ITEMS_MAX)?;
+    check_items(names.len(), REQUEST_ITEMS_MAX)?;
     let mut seen = HashSet::new();
     Ok(names.iter().filter(|name| seen.insert(name.clone())).collect())
+}
+
+/// Asks for each group, or refuses each where they are too many for one answer.
+pub(super) async fn ask_each_or_none(request: &Request, asked: &[Asked<'_, '_>]) -> Vec<Answer> {
+    if asked.len() <= DESCRIBED_ITEMS_MAX {
+        return ask_each(request, asked).await;
+    }
+    let code = ErrorCode::InvalidRequest;
+    asked.iter().map(|asked| asked.refused(code, request.version)).collect()
 }

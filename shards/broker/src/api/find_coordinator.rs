@@ -11,7 +11,7 @@ use wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
 use wire::{ErrorCode, Uuid};
 
-use super::{DESCRIBED_ITEMS_MAX, Request, check_items, owned};
+use super::{REQUEST_ITEMS_MAX, Request, check_items, owned};
 use crate::control::ControlRequest;
 use crate::reply::Handled;
 use crate::shard::{Endpoint, Shard};
@@ -26,7 +26,7 @@ pub(super) const COORDINATOR_PARTITIONS: i32 = 50;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: FindCoordinatorRequest<'_> = request.body()?;
-    check_items(body.coordinator_keys.len(), DESCRIBED_ITEMS_MAX)?;
+    check_items(body.coordinator_keys.len(), REQUEST_ITEMS_MAX)?;
     match body.key_type {
         KEY_TYPE_GROUP => create_internal_topic(&request.shard, GROUP_OFFSETS_TOPIC).await,
         KEY_TYPE_TRANSACTION => {

@@ -55,25 +55,41 @@ fn refused(code: ErrorCode) -> ListTransactionsResponse<'static> {
 
 pub(crate) async fn handle_describe(request: Request) -> Handled {
     let body: DescribeTransactionsRequest<'_> = request.body()?;
-    check_items(body.transactional_ids.len(), DESCRIBED_ITEMS_MAX)?;
+    check_items(body.transactional_ids.len(), REQUEST_ITEMS_MAX)?;
     // Each id once: a small request could ask for an answer of any size.
     let mut seen = AHashSet::new();
     let mut states = Vec::with_capacity(body.transactional_ids.len());
-    let mut partitions = 0;
+    let mut left = match body.transactional_ids.len() > DESCRIBED_ITEMS_MAX {
+        true => 0,
+        false => REQUEST_ITEMS_MAX,
+    };
     for id in body.transactional_ids.iter().filter(|id| seen.insert(id.clone())) {
-        let asked = TxnRequest::Describe(&id);
-        let state = match transactions::ask(&request.shard, request.version, asked).await {
-            TxnReply::Describe(state) => state,
+        match describe(&request, &id, &mut left).await {
+            TxnReply::Describe(state) => states.push(state),
             other => return other_transaction_kind(&other),
-        };
-        partitions += state.topics.iter().map(|topic| topic.partitions.len()).sum::<usize>();
-        check_items(partitions, REQUEST_ITEMS_MAX)?;
-        states.push(state);
+        }
     }
     request.reply(&DescribeTransactionsResponse {
         transaction_states: states.into(),
         ..Default::default()
     })
+}
+
+/// Describes one, or refuses it if it does not fit into one answer with those before it; `left` says how
+/// many more partitions do.
+async fn describe(request: &Request, id: &str, left: &mut usize) -> TxnReply {
+    let asked = TxnRequest::Describe(id);
+    if *left > 0 {
+        let reply = transactions::ask(&request.shard, request.version, asked).await;
+        let TxnReply::Describe(state) = &reply else { return reply };
+        let partitions = state.topics.iter().map(|topic| topic.partitions.len()).sum::<usize>();
+        if partitions <= *left {
+            *left -= partitions;
+            return reply;
+        }
+        *left = 0;
+    }
+    asked.refused(ErrorCode::InvalidRequest)
 }
 
 #[cfg(test)]

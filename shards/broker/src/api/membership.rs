@@ -15,9 +15,9 @@ use super::{DESCRIBED_ITEMS_MAX, REQUEST_ITEMS_MAX, Request, check_items, other_
 use crate::groups::{Begun, ask, begin};
 use crate::reply::Handled;
 
-/// Protocols that a member offers at most. Clients offer a handful; each is looked for in those of all
-/// other members.
-const PROTOCOLS_MAX: usize = 100;
+/// Protocols that a member offers at most. Clients offer a handful, Apache Kafka takes any number; each is
+/// looked for in those of all other members.
+const PROTOCOLS_MAX: usize = 1_000;
 /// A dash and a random id.
 const MEMBER_ID_SUFFIX: usize = 37;
 
@@ -26,9 +26,9 @@ pub(crate) async fn handle_join(mut request: Request) -> Handled {
         let body: JoinGroupRequest<'_> = request.body()?;
         check_items(body.protocols.len(), PROTOCOLS_MAX)?;
         let asked = Asked::JoinGroup(&body);
-        let metadata = body.protocols.iter().map(|protocol| protocol.metadata.len()).sum();
+        let bytes = body.protocols.iter().map(|it| it.name.len() + it.metadata.len()).sum();
         let instance = body.group_instance_id.as_deref().unwrap_or_default();
-        let fits = fits_in_a_record(&request, metadata)
+        let fits = fits_in_a_record(&request, bytes)
             && can_be_named_after(&request.client_id())
             && can_be_named_after(instance);
         let begun = match fits {

@@ -53,6 +53,7 @@ mod offset_delete;
 mod offset_fetch;
 mod offset_for_leader_epoch;
 pub(crate) mod produce;
+mod too_many;
 mod txn_offset_commit;
 mod update_features;
 mod write_txn_markers;
@@ -246,9 +247,10 @@ impl Request {
 /// Takes a request in, in the order of arrival. A produce is appended before this returns;
 /// everything else takes effect when its turn to answer comes.
 pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
+    let whole = too_many::Whole::of(&request);
     macro_rules! later {
         ($handler:path) => {
-            Ok(Pending::Later(Box::pin($handler(request))))
+            Ok(Pending::Later(Box::pin(async move { whole.or_refused($handler(request).await) })))
         };
     }
     request.shard.metrics.traffic.note_request(request.api);
@@ -313,7 +315,8 @@ fn items_in(lists: impl Iterator<Item = usize>) -> usize {
 }
 
 /// # Errors
-/// The connection has to close: the request names more than its answer could hold.
+/// The request names more than its answer could hold: it is refused as a whole, or the connection has to
+/// close (`too_many`).
 fn check_items(items: usize, most: usize) -> Result<(), Close> {
     if items > most { Err(Close::TooManyItems { items, most }) } else { Ok(()) }
 }

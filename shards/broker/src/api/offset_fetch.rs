@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use coord::{Reply as Answer, Request as Asked};
+use wire::ErrorCode;
 use wire::messages::offset_fetch_request::OffsetFetchRequest;
+use wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
 
 use super::{DESCRIBED_ITEMS_MAX, REQUEST_ITEMS_MAX, Request, check_items, items_in, other_kind};
 use crate::groups::ask_each;
@@ -16,8 +18,8 @@ const ASKED_AT_ONCE: usize = 64;
 
 pub(crate) async fn handle(request: Request) -> Handled {
     let body: OffsetFetchRequest<'_> = request.body()?;
+    check_items(body.groups.len(), REQUEST_ITEMS_MAX)?;
     let mut groups = coord::split_fetch(&body, request.version);
-    check_items(groups.len(), DESCRIBED_ITEMS_MAX)?;
     let topics = groups.iter().flat_map(|group| group.topics.iter().flatten());
     let items = items_in(topics.map(|topic| topic.partition_indexes.len()));
     check_items(items, REQUEST_ITEMS_MAX)?;
@@ -27,17 +29,38 @@ pub(crate) async fn handle(request: Request) -> Handled {
     let require_stable = body.require_stable;
     let asked: Vec<Asked<'_, '_>> =
         groups.iter().map(|group| Asked::OffsetFetch { group, require_stable }).collect();
-    let mut fetched = Vec::with_capacity(groups.len());
-    let mut offsets = 0;
+    match fetch(&request, &asked).await {
+        Ok(fetched) => request.reply(&coord::join_fetch(&body, fetched, request.version)),
+        Err(other) => other_kind(&other),
+    }
+}
+
+/// Groups whose offsets do not fit into one answer with those before them are refused.
+async fn fetch(
+    request: &Request,
+    asked: &[Asked<'_, '_>],
+) -> Result<Vec<OffsetFetchResponseGroup<'static>>, Answer> {
+    let mut fetched = Vec::with_capacity(asked.len());
+    let mut left = if asked.len() > DESCRIBED_ITEMS_MAX { 0 } else { FETCHED_MAX };
     for some in asked.chunks(ASKED_AT_ONCE) {
-        for answer in ask_each(&request, some).await {
-            let Answer::OffsetFetch(group) = answer else { return other_kind(&answer) };
-            offsets += group.topics.iter().map(|topic| topic.partitions.len()).sum::<usize>();
+        let refuse =
+            |asked: &Asked<'_, '_>| asked.refused(ErrorCode::InvalidRequest, request.version);
+        let answers = match left {
+            0 => some.iter().map(refuse).collect(),
+            _ => ask_each(request, some).await,
+        };
+        for (one, answer) in some.iter().zip(answers) {
+            let Answer::OffsetFetch(group) = answer else { return Err(answer) };
+            let offsets = group.topics.iter().map(|topic| topic.partitions.len()).sum::<usize>();
+            if offsets > left && asked.len() > 1 {
+                left = 0;
+                let Answer::OffsetFetch(group) = refuse(one) else { continue };
+                fetched.push(group);
+                continue;
+            }
+            left = left.saturating_sub(offsets);
             fetched.push(group);
         }
-        if fetched.len() > 1 {
-            check_items(offsets, FETCHED_MAX)?;
-        }
     }
-    request.reply(&coord::join_fetch(&body, fetched, request.version))
+    Ok(fetched)
 }
