@@ -56,9 +56,14 @@ fn compare(name: &str, arguments: &[&str], code: i32) {
     all.extend(arguments);
     let path = dir.to_str().expect("UTF-8");
     all.push(path);
-    let ended = corelane(&all, b"");
+    hold_against(name, temporary.path(), &all, code);
+}
+
+#[track_caller]
+fn hold_against(name: &str, temporary: &Path, arguments: &[&str], code: i32) {
+    let ended = corelane(arguments, b"");
     assert_eq!(ended.code, Some(code), "{}\n{}", ended.stdout, ended.stderr);
-    let shown = ended.stdout.replace(temporary.path().to_str().expect("UTF-8"), "DIR");
+    let shown = ended.stdout.replace(temporary.to_str().expect("UTF-8"), "DIR");
     let file = golden("dump").join(name);
     if std::env::var("CORELANE_GOLDEN").is_ok_and(|value| value == "write") {
         std::fs::create_dir_all(golden("dump")).expect("a folder");
@@ -90,4 +95,50 @@ fn the_same_as_json() {
 fn what_does_not_fit_together() {
     compare("verify.txt", &["--verify"], 4);
     compare("verify.json", &["--verify", "--json"], 4);
+}
+
+/// Internal topics as Apache Kafka 4.4.0 wrote them, and its metadata log. What no version is known of
+/// stays base64, with the version.
+#[test]
+fn internal_topics_as_json() {
+    let facts = root().join("shards/coord/tests/facts");
+    let read = |name: &str| std::fs::read(facts.join(name)).expect("a log of Apache Kafka");
+    let logs = [
+        ("__consumer_offsets-0", read("kafka-4.4.0-consumer-offsets.log")),
+        ("__transaction_state-0", read("kafka-4.4.0-transaction-state-v2.log")),
+        ("__cluster_metadata-0", metadata_log()),
+    ];
+    for (folder, bytes) in logs {
+        let temporary = temporary_folder("dump-").expect("a folder");
+        let dir = temporary.path().join(folder);
+        std::fs::create_dir_all(&dir).expect("a folder");
+        let log = dir.join("00000000000000000000.log");
+        std::fs::write(&log, bytes).expect("a file");
+        let name = format!("{}.json", folder.trim_start_matches('_').trim_end_matches("-0"));
+        let path = log.to_str().expect("UTF-8");
+        hold_against(&name, temporary.path(), &["dump", "--records", "--json", path], 0);
+    }
+}
+
+/// A record of each kind that a broker of one node writes, one of a version and one of a type that nobody
+/// knows, a value that is cut and none at all.
+fn metadata_log() -> Vec<u8> {
+    let mut builder = wire::records::BatchBuilder::new();
+    let values: [&[u8]; 7] = [
+        // The feature `metadata.version` at level 30.
+        b"\x01\x0c\x00\x11metadata.version\x00\x1e\x00",
+        // Topic `ab`.
+        b"\x01\x02\x00\x03ab\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x00",
+        // Without its records.
+        b"\x01\x02\x00\x03ab",
+        b"\x01\x02\x09\x03ab",
+        b"\x01\x63\x02x",
+        b"\x02\x02\x00",
+        b"",
+    ];
+    for value in values {
+        builder.append(1_700_000_000_000, None, Some(value));
+    }
+    builder.append(1_700_000_000_000, None, None);
+    builder.build().expect("a small batch")
 }

@@ -10,6 +10,7 @@ use crate::fields::{
 };
 use crate::names;
 use crate::schema::{Field, Kind, Message, Versions};
+use crate::show;
 
 /// Names that the generated modules use themselves.
 const RESERVED: [&str; 8] = ["Option", "Some", "None", "Ok", "Err", "Result", "Self", "Default"];
@@ -65,6 +66,9 @@ fn module(message: &Message) -> Result<String, String> {
     let mut out = String::from("\nuse crate::codec as c;\n");
     for shape in &context.shapes {
         out += &context.structure(shape)?;
+        if show::is_shown(&message.kind) {
+            out += &show::show(&context.full(shape.name), shape.fields, shape.versions);
+        }
     }
     let nullable = |shape: &&Shape<'_>| context.is_nullable_somewhere(shape.name);
     for shape in context.shapes.iter().filter(nullable) {

@@ -5,6 +5,7 @@ mod emit;
 mod fields;
 mod names;
 mod schema;
+mod show;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -17,6 +17,12 @@ pub fn snake(name: &str) -> String {
     out
 }
 
+/// `TopicIds` as `topicIds`.
+pub fn camel(name: &str) -> String {
+    let mut letters = name.chars();
+    letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
+}
+
 pub fn field(name: &str) -> String {
     let name = snake(name);
     if KEYWORDS.contains(&name.as_str()) { format!("r#{name}") } else { name }

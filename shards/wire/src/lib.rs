@@ -15,6 +15,6 @@ pub mod records;
 pub use api::ApiKey;
 pub use codec::{
     Array, Blob, DecodeError, EncodeError, Field, IntoOwned, Iter, Message, Nullable, Output,
-    Piece, Reader, Records, Splice, Tags, Text, Uuid, Version, View, Writer,
+    Piece, Reader, Records, Show, Shown, Splice, Tags, Text, Uuid, Version, View, Writer,
 };
 pub use errors::ErrorCode;

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value as Json};
 
+use super::internal::{Shape, Text};
 use crate::cli::shown::{Shown, ShownBytes};
 
 /// What a dump prints of one thing.
@@ -25,6 +26,7 @@ enum Value {
     Json(Json),
     /// `None` is printed as null, by text too.
     Bytes(Option<Vec<u8>>),
+    Shape(Shape),
 }
 
 impl Line {
@@ -62,6 +64,10 @@ impl Line {
         self.push(name, Value::Bytes(value.map(<[u8]>::to_vec)))
     }
 
+    pub fn shape(&mut self, name: &'static str, value: Shape) -> &mut Self {
+        self.push(name, Value::Shape(value))
+    }
+
     fn push(&mut self, name: &'static str, value: Value) -> &mut Self {
         self.fields.push((name, value));
         self
@@ -84,6 +90,14 @@ impl Line {
                             out.extend_from_slice(ShownBytes(bytes).to_string().as_bytes());
                         }
                         Value::Bytes(None) => out.extend_from_slice(b"null"),
+                        Value::Shape(shape) => match &shape.text {
+                            Text::Words(words) => {
+                                out.extend_from_slice(Shown(words).to_string().as_bytes());
+                            }
+                            Text::Bytes(bytes) => {
+                                out.extend_from_slice(ShownBytes(bytes).to_string().as_bytes());
+                            }
+                        },
                     }
                 }
             }
@@ -98,6 +112,7 @@ impl Line {
             match value {
                 Value::Json(json) => object.insert((*name).to_owned(), json.clone()),
                 Value::Bytes(None) => object.insert((*name).to_owned(), Json::Null),
+                Value::Shape(shape) => object.insert((*name).to_owned(), shape.json.clone()),
                 Value::Bytes(Some(bytes)) => match std::str::from_utf8(bytes) {
                     Ok(text) => object.insert((*name).to_owned(), Json::from(text)),
                     Err(_) => {

@@ -156,7 +156,7 @@ fn record_line(batch: &BatchAt, record: &Record<'_>, index: i32, topic: Topic) -
     };
     match decoded {
         Some((key, value)) => {
-            line.text("key", key).text("payload", value);
+            line.shape("key", key).shape("payload", value);
         }
         None => {
             line.bytes("key", record.key).bytes("payload", record.value);

@@ -9,6 +9,7 @@ mod field;
 mod owned;
 mod payload;
 mod reader;
+mod show;
 mod uuid;
 mod writer;
 
@@ -18,6 +19,7 @@ pub use field::{Blob, Field, Message, Nullable, Text, Version};
 pub use owned::IntoOwned;
 pub use payload::Records;
 pub use reader::Reader;
+pub use show::{Show, Shown};
 pub use uuid::Uuid;
 pub use writer::{Output, Piece, Splice, Tags, Writer};
 

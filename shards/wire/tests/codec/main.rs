@@ -27,3 +27,6 @@ mod names;
 #[allow(dead_code)]
 #[path = "../../build/schema.rs"]
 mod schema;
+#[allow(dead_code)]
+#[path = "../../build/show.rs"]
+mod show;
