@@ -18,8 +18,8 @@ pub enum Exit {
     Usage = 2,
     /// The machine does not offer what the broker needs: ring, port, limit, directory.
     Machine = 3,
-    /// A data directory is locked, damaged, or belongs to another broker or cluster, or not all of it could
-    /// be closed.
+    /// A data directory is locked, damaged, or belongs to another broker or cluster, or not all of
+    /// it could be closed.
     DataDir = 4,
     /// No broker could be reached, or none answered in time.
     Unreachable = 5,

@@ -1,7 +1,7 @@
 //! Which file system a path is on, and which disks are below it.
 //!
-//! Owns the way from a path over the mount table to block devices, through partitions, device mapper
-//! and software RAID, and what the kernel says of each disk. Never: writes, opens a device.
+//! Owns the way from a path over the mount table to block devices, through partitions, device
+//! mapper and software RAID, and what the kernel says of each disk. Never: writes, opens a device.
 
 use std::path::Path;
 

@@ -1,9 +1,10 @@
-//! `corelane consume --group`: as one member of a consumer group, which shares the topic's partitions
-//! with the others and goes on where the group was.
+//! `corelane consume --group`: as one member of a consumer group, which shares the topic's
+//! partitions with the others and goes on where the group was.
 //!
-//! What was printed is committed: about every second, before partitions are given up, and at the end. A
-//! crash in between prints some records again, to whoever has their partition then. Once the group has
-//! gone on without this member, what it printed before is not committed any more: others have been there.
+//! What was printed is committed: about every second, before partitions are given up, and at the
+//! end. A crash in between prints some records again, to whoever has their partition then. Once the
+//! group has gone on without this member, what it printed before is not committed any more: others
+//! have been there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -72,7 +73,8 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Until enough was printed, or without `--follow` until all its partitions were read to the end.
+    /// Until enough was printed, or without `--follow` until all its partitions were read to the
+    /// end.
     async fn read(&mut self, format: &RecordFormat) -> Result<()> {
         let mut left = self.args.count.unwrap_or(u64::MAX);
         while left > 0 {

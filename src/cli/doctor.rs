@@ -1,7 +1,7 @@
 //! `corelane doctor`: what this host gives a broker, each finding with its reason and its remedy.
 //!
-//! Owns how findings are shown. What is looked at, and the verdicts, are in `hardware`. Needs no ring
-//! and no broker; changes nothing.
+//! Owns how findings are shown. What is looked at, and the verdicts, are in `hardware`. Needs no
+//! ring and no broker; changes nothing.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! How `consume` writes records: values, key and value, JSON lines, or a pattern such as `%p:%o %k=%v`.
+//! How `consume` writes records: values, key and value, JSON lines, or a pattern such as
+//! `%p:%o %k=%v`.
 //!
 //! Pure: turns one record into bytes appended to an output buffer. Bytes go out as they are; only
 //! JSON has to care for what is not UTF-8, and then says `..._base64`.

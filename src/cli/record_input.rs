@@ -1,4 +1,5 @@
-//! How `produce` reads records: lines, key and value lines, or the JSON lines that `consume` prints.
+//! How `produce` reads records: lines, key and value lines, or the JSON lines that `consume`
+//! prints.
 //!
 //! Pure: cuts a growing buffer into lines and a line into a record. Bounded: a line longer than
 //! `MAX_LINE_BYTES` is an error, as no broker would take it.

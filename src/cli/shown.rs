@@ -1,5 +1,5 @@
-//! Text of others as it is printed: names and ids may hold anything, and must neither break a line nor
-//! command a terminal.
+//! Text of others as it is printed: names and ids may hold anything, and must neither break a line
+//! nor command a terminal.
 
 use std::fmt;
 

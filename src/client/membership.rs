@@ -1,8 +1,8 @@
 //! One member of a consumer group by the KIP-848 protocol: a task that sends heartbeats.
 //!
-//! Owns the member's id, epoch and what it is to have. The caller takes over what it is given, says so
-//! with [`Membership::own`], and reads; it never waits for a heartbeat. The task has connections of its
-//! own, so that reading never holds one up.
+//! Owns the member's id, epoch and what it is to have. The caller takes over what it is given, says
+//! so with [`Membership::own`], and reads; it never waits for a heartbeat. The task has connections
+//! of its own, so that reading never holds one up.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -59,7 +59,8 @@ struct State {
     target: Option<Vec<i32>>,
     /// What the caller said that it has.
     owned: Vec<i32>,
-    /// How often the broker has given up on the member. What it had in an earlier term is others' now.
+    /// How often the broker has given up on the member. What it had in an earlier term is others'
+    /// now.
     term: u64,
     leaving: bool,
     failed: Option<ClientError>,
@@ -100,13 +101,14 @@ impl Membership {
         &self.shared.member
     }
 
-    /// The member's epoch, if it is still in this term: for what it read then it may speak in no other.
+    /// The member's epoch, if it is still in this term: for what it read then it may speak in no
+    /// other.
     pub fn epoch_in(&self, term: u64) -> Option<i32> {
         self.shared.epoch_in(term)
     }
 
-    /// What the member shall have, if that is not what it has; fails when the group is lost for good.
-    /// `term`: the one that the caller knows of.
+    /// What the member shall have, if that is not what it has; fails when the group is lost for
+    /// good. `term`: the one that the caller knows of.
     pub fn news(&self, term: u64) -> Result<Option<News>, ClientError> {
         self.shared.news(term)
     }

@@ -1,5 +1,5 @@
-//! Transactions: listing and describing them, and ending those that hang. One function a request; retries
-//! and printing are the caller's.
+//! Transactions: listing and describing them, and ending those that hang. One function a request;
+//! retries and printing are the caller's.
 
 use std::ops::RangeInclusive;
 

@@ -34,8 +34,8 @@ pub struct DataDirs {
 }
 
 impl DataDirs {
-    /// Takes all directories for this broker, making them if they are not there. One of several that
-    /// cannot be made, locked, read or marked has failed: the others serve without it.
+    /// Takes all directories for this broker, making them if they are not there. One of several
+    /// that cannot be made, locked, read or marked has failed: the others serve without it.
     pub async fn open(paths: &[PathBuf], broker_id: Option<i32>) -> Result<Self> {
         let mut dirs = Vec::with_capacity(paths.len());
         let mut locks = Vec::with_capacity(paths.len());
@@ -117,7 +117,8 @@ async fn sync_ancestors(dir: &Path) -> Result<()> {
         match fs::sync_dir(ancestor).await {
             // Whoever may not even list it has made nothing in it.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
-            // A file system that is only read has nothing new either; some know no sync of a folder.
+            // A file system that is only read has nothing new either; some know no sync of a
+            // folder.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -158,7 +159,8 @@ async fn lock(dir: &Path) -> Result<DirLock> {
     }
 }
 
-/// In the folder of its metadata log an Apache Kafka keeps who voted for whom; Corelane has no such file.
+/// In the folder of its metadata log an Apache Kafka keeps who voted for whom; Corelane has no such
+/// file.
 const OF_KAFKA: &str = "__cluster_metadata-0/quorum-state";
 
 async fn read(dir: &Path) -> Result<Option<MetaProperties>> {

@@ -1,8 +1,8 @@
 //! The journal of an import: what it is doing to which folder, written before it does it.
 //!
-//! Owns the file `.import/journal.json` of a data directory, and the rule that no broker starts while
-//! there is one: what an import has half put in place would be taken for strays. `cli/import` writes
-//! it, and takes back or finishes what it tells of.
+//! Owns the file `.import/journal.json` of a data directory, and the rule that no broker starts
+//! while there is one: what an import has half put in place would be taken for strays. `cli/import`
+//! writes it, and takes back or finishes what it tells of.
 
 use std::path::{Path, PathBuf};
 

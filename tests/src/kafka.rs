@@ -36,7 +36,8 @@ fn java_with<S: AsRef<OsStr>>(options: impl IntoIterator<Item = S>, class_path: 
     command
 }
 
-/// Writes `server.properties`, formats `logs` unless they are formatted, and gives the start command.
+/// Writes `server.properties`, formats `logs` unless they are formatted, and gives the start
+/// command.
 pub(crate) fn prepare(
     folder: &Path,
     logs: &[PathBuf],

@@ -12,8 +12,8 @@ pub fn root() -> PathBuf {
 }
 
 /// A new folder for one broker, on the repository's own file system: the system's temporary folder
-/// may be a memory file system that has no direct I/O. `CORELANE_RUN_DIR` names another place, which
-/// whoever set it can clear when a run is ended by force.
+/// may be a memory file system that has no direct I/O. `CORELANE_RUN_DIR` names another place,
+/// which whoever set it can clear when a run is ended by force.
 pub fn temporary_folder(prefix: &str) -> Result<tempfile::TempDir> {
     let run = match std::env::var_os("CORELANE_RUN_DIR") {
         Some(folder) => PathBuf::from(folder),

@@ -1,5 +1,6 @@
 //! The client commands against a running broker: what goes in comes out, and what is refused says
-//! why. The same suite passes on Apache Kafka: `AGAINST=kafka cargo test -p corelane-tests --test cli`.
+//! why. The same suite passes on Apache Kafka:
+//! `AGAINST=kafka cargo test -p corelane-tests --test cli`.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 

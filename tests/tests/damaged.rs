@@ -1,6 +1,6 @@
-//! A bit of a batch flips on the disk, and Java's consumer meets it: on Corelane and on Apache Kafka the
-//! application sees the records before it, then an error, and never what the bit made of a record. Behind
-//! the damage everything can be read.
+//! A bit of a batch flips on the disk, and Java's consumer meets it: on Corelane and on Apache
+//! Kafka the application sees the records before it, then an error, and never what the bit made of
+//! a record. Behind the damage everything can be read.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
@@ -16,7 +16,8 @@ use corelane_tests::{BrokerOptions, Target};
 /// Records of one `produce`, in a batch or a few of their own.
 const PART: u32 = 100;
 
-/// Kafka's console consumer, from an offset of the one partition on, until it fails or has read so many.
+/// Kafka's console consumer, from an offset of the one partition on, until it fails or has read so
+/// many.
 fn consume(cluster: &Cluster, from: u32, most: u32) -> Output {
     let jars = run_quietly(&mut Command::new(root().join("tests/kafka/resolve")));
     let jars = format!("{}/*", jars.expect("Kafka's jars").trim());

@@ -1,7 +1,7 @@
 //! A broker on a small file system that fills to the last block, on real files.
 //!
-//! Needs the right to mount. Whoever lacks it gets it in a namespace of its own (`unshare`), in which
-//! the test starts itself anew; where that is forbidden too, the test fails and says so.
+//! Needs the right to mount. Whoever lacks it gets it in a namespace of its own (`unshare`), in
+//! which the test starts itself anew; where that is forbidden too, the test fails and says so.
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 

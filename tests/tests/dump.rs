@@ -97,8 +97,8 @@ fn what_does_not_fit_together() {
     compare("verify.json", &["--verify", "--json"], 4);
 }
 
-/// Internal topics as Apache Kafka 4.4.0 wrote them, and its metadata log. What no version is known of
-/// stays base64, with the version.
+/// Internal topics as Apache Kafka 4.4.0 wrote them, and its metadata log. What no version is known
+/// of stays base64, with the version.
 #[test]
 fn internal_topics_as_json() {
     let facts = root().join("shards/coord/tests/facts");
@@ -120,8 +120,8 @@ fn internal_topics_as_json() {
     }
 }
 
-/// A record of each kind that a broker of one node writes, one of a version and one of a type that nobody
-/// knows, a value that is cut and none at all.
+/// A record of each kind that a broker of one node writes, one of a version and one of a type that
+/// nobody knows, a value that is cut and none at all.
 fn metadata_log() -> Vec<u8> {
     let mut builder = wire::records::BatchBuilder::new();
     let values: [&[u8]; 7] = [

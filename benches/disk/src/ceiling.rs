@@ -1,7 +1,7 @@
 //! All cells of one disk, and the largest ones of several disks at the same time.
 //!
-//! Each disk is measured on a thread and a ring of its own, as a shard would use it. Cells that were
-//! begun when a signal came are kept out: what is given is whole.
+//! Each disk is measured on a thread and a ring of its own, as a shard would use it. Cells that
+//! were begun when a signal came are kept out: what is given is whole.
 
 use std::io;
 use std::path::{Path, PathBuf};

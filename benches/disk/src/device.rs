@@ -1,8 +1,8 @@
 //! The kernel's counters of disks, and what they say about a stretch of time.
 //!
 //! They count everything the disk did, whoever asked for it. Fields are those of
-//! `/proc/diskstats`: after the name reads, merged, sectors, ms; the same of writes; in flight, busy
-//! ms, weighted ms; the same four of discards; flushes, ms.
+//! `/proc/diskstats`: after the name reads, merged, sectors, ms; the same of writes; in flight,
+//! busy ms, weighted ms; the same four of discards; flushes, ms.
 
 use hardware::{Disk, Host as _, Rooted};
 
@@ -79,8 +79,8 @@ pub struct Activity {
     pub writes: f64,
     pub requests_per_second: f64,
     pub mean_write_bytes: f64,
-    /// Of the time in which at least one request was in flight; a disk that takes many at once is not
-    /// at its end at 100.
+    /// Of the time in which at least one request was in flight; a disk that takes many at once is
+    /// not at its end at 100.
     pub busy_percent: f64,
     pub flushes: f64,
     pub seconds: f64,

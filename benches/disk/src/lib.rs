@@ -1,8 +1,8 @@
 //! `corelane bench disk`: a disk's own ceilings, and the broker on that disk held against them.
 //!
 //! Owns what is asked of a disk, in which order, and what is written down of it. Everything on the
-//! disk goes through Corelane's reactor (io_uring, direct I/O), so that a ceiling is one that the broker
-//! could reach. Never: asserts a speed, fills a disk, leaves a file.
+//! disk goes through Corelane's reactor (io_uring, direct I/O), so that a ceiling is one that the
+//! broker could reach. Never: asserts a speed, fills a disk, leaves a file.
 //!
 //! | file | is about |
 //! |---|---|

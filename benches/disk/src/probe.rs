@@ -1,7 +1,7 @@
 //! One cell: requests of one kind and size, a fixed number of them in flight, for some time.
 //!
-//! Lives on one shard. A closed loop: the next request of a lane leaves when its last one is done, so
-//! rates are ceilings and latencies are those at that depth.
+//! Lives on one shard. A closed loop: the next request of a lane leaves when its last one is done,
+//! so rates are ceilings and latencies are those at that depth.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -50,8 +50,8 @@ pub fn ceilings_text(place: &Place, found: &Ceilings, label: Option<&str>) -> St
     out
 }
 
-/// MB/s and the p99, a line for each size and a column for each depth. A star: the asking thread used
-/// its core up, so the core may be the limit.
+/// MB/s and the p99, a line for each size and a column for each depth. A star: the asking thread
+/// used its core up, so the core may be the limit.
 fn table(out: &mut String, name: &str, figures: &[Figures]) {
     const WIDTH: usize = 17;
     let mut sizes: Vec<u64> = figures.iter().map(|cell| cell.request_bytes).collect();

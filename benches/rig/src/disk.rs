@@ -1,8 +1,8 @@
 //! What the disk itself can do, on the same file system and day: the ceiling for the brokers.
 //!
-//! Three probes on a file of their own: large sequential direct writes from several threads, reads of what
-//! they wrote, and small direct writes that wait for the device to have them, one after the other. Not a
-//! broker's pattern, only what a broker's figures are to be held against.
+//! Three probes on a file of their own: large sequential direct writes from several threads, reads
+//! of what they wrote, and small direct writes that wait for the device to have them, one after the
+//! other. Not a broker's pattern, only what a broker's figures are to be held against.
 
 use std::fs::File;
 use std::path::Path;

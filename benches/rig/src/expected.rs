@@ -101,8 +101,8 @@ fn against_kafka(results: &Results) -> Vec<Row> {
     rows
 }
 
-/// What the scan adds to a start, by comparison with the start after a clean stop: of the broker's time
-/// on its cores, and of the clock, where the disk may be what it waits for.
+/// What the scan adds to a start, by comparison with the start after a clean stop: of the broker's
+/// time on its cores, and of the clock, where the disk may be what it waits for.
 fn restart(results: &Results, disk_read: f64) -> Vec<Row> {
     let mut rows = Vec::new();
     for line in lines(results, Section::Restart, SCANNED) {

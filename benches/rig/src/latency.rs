@@ -2,8 +2,8 @@
 //!
 //! A request's latency runs from the moment at which it was due, not from when it left, so a broker
 //! that stalls is charged for every request that had to wait (no coordinated omission). On each
-//! connection one thread sends and one receives; the moments due are computed, never stored. A third
-//! thread may follow what they write (`tail.rs`).
+//! connection one thread sends and one receives; the moments due are computed, never stored. A
+//! third thread may follow what they write (`tail.rs`).
 
 use std::io::IoSlice;
 use std::net::TcpStream;

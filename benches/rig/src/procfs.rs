@@ -67,8 +67,8 @@ fn kibibytes(text: &str, key: &str) -> Option<f64> {
     Some(count * 1024.0)
 }
 
-/// What a Java virtual machine still holds after it has collected its garbage, in bytes: the last line
-/// of a histogram of its heap, which collects first. `None` if there is no tool to ask it.
+/// What a Java virtual machine still holds after it has collected its garbage, in bytes: the last
+/// line of a histogram of its heap, which collects first. `None` if there is no tool to ask it.
 pub fn live_heap(pid: u32) -> Option<f64> {
     let asked =
         Command::new("jcmd").args([&pid.to_string(), "GC.class_histogram"]).output().ok()?;

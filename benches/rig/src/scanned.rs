@@ -46,8 +46,9 @@ fn metric(line: &str) -> Option<f64> {
     value.parse().ok().filter(|_| wanted)
 }
 
-/// A shard's last word: `shard 0: 6 partitions are open and 0 offline after 9 ms; 4096 bytes scanned`.
-/// Lines of single partitions speak of the same bytes.
+/// A shard's last word:
+/// `shard 0: 6 partitions are open and 0 offline after 9 ms; 4096 bytes scanned`. Lines of single
+/// partitions speak of the same bytes.
 fn log_line(line: &str) -> Option<f64> {
     let (before, _) = line.split_once(" bytes scanned")?;
     let (_, before) = before.split_once(" partitions are open ")?;

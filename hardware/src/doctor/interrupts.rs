@@ -113,7 +113,8 @@ fn numbers_of(host: &dyn Host, path: &str, name: &str, table: &str) -> Vec<u32> 
     lines.take(IRQS_MAX).collect()
 }
 
-/// `None` of an interrupt that never came: slots for configuration and for queues that are not used.
+/// `None` of an interrupt that never came: slots for configuration and for queues that are not
+/// used.
 fn queue(host: &dyn Host, number: u32, table: &str) -> Option<Irq> {
     let prefix = format!("{number}:");
     let line = table.lines().find(|line| line.trim_start().starts_with(&prefix))?;

@@ -1,8 +1,9 @@
 //! What a host that is given to Corelane should look like, and what this one looks like.
 //!
-//! Owns the list of findings: each with what it is about, why it matters, what is and what should be,
-//! and the command or the kernel file that changes it. The checks of the preflight are part of it, not
-//! repeated. Never: changes anything (`tune.rs` does), prints, hides what could not be read.
+//! Owns the list of findings: each with what it is about, why it matters, what is and what should
+//! be, and the command or the kernel file that changes it. The checks of the preflight are part of
+//! it, not repeated. Never: changes anything (`tune.rs` does), prints, hides what could not be
+//! read.
 //!
 //! | level | meaning |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! Taking over topics that another broker wrote, while no shard runs: the broker's side of
 //! `corelane import`.
 //!
-//! Owns: the recovery of a brought-in partition, so that it is one of ours in every file, and the one
-//! commit to the metadata log that makes the topics exist. Where folders come from and how they are
-//! put in place is the command's business.
+//! Owns: the recovery of a brought-in partition, so that it is one of ours in every file, and the
+//! one commit to the metadata log that makes the topics exist. Where folders come from and how they
+//! are put in place is the command's business.
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
@@ -75,8 +75,8 @@ pub async fn recover_partition(
     })
 }
 
-/// Where a broker stood, ours too, says nothing of the files as they are now. Only the start of the log
-/// is kept, in the folder itself: this may be cut off and done again.
+/// Where a broker stood, ours too, says nothing of the files as they are now. Only the start of the
+/// log is kept, in the folder itself: this may be cut off and done again.
 async fn forget_positions(dir: &Path, (first_base, log_start): (i64, i64)) -> std::io::Result<()> {
     let mut stale = vec![OWN_CHECKPOINT, RECOVERY_POINTS, CLEANER_POINTS, GIVEN_UP];
     if log_start > first_base {

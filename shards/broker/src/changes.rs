@@ -21,7 +21,8 @@ const RECORDS_AT_ONCE: usize = 256;
 /// Applies a delta to the image and to the local logs. Returns once new partitions are known as
 /// opening and deleted ones are out of service; opening and deleting go on in the background.
 pub(crate) async fn apply(shard: &Rc<Shard>, delta: &Delta) {
-    // From the moment the image names a new partition, a request for it waits until it has its slot.
+    // From the moment the image names a new partition, a request for it waits until it has its
+    // slot.
     let registering = shard.partitions.register();
     let changes = match take_in(shard, delta).await {
         Ok(changes) => changes,

@@ -1,11 +1,11 @@
 //! Compaction over the partitions of a shard: which one is next, how often, and what became of it.
 //!
 //! Lives on each shard, as background work, one task for each data directory: one that hangs must
-//! not end the others' cleaning. Every `log.cleaner.backoff.ms` it looks at all compacted partitions
-//! and cleans those that are worth it, the dirtiest first, one at a time. A partition that cannot be
-//! cleaned is left alone for a while, longer each time, and shows in metrics and in the log; others
-//! go on. A disk with little space is not filled by it (`data_dirs/space.rs`). What one pass does is the
-//! log's matter.
+//! not end the others' cleaning. Every `log.cleaner.backoff.ms` it looks at all compacted
+//! partitions and cleans those that are worth it, the dirtiest first, one at a time. A partition
+//! that cannot be cleaned is left alone for a while, longer each time, and shows in metrics and in
+//! the log; others go on. A disk with little space is not filled by it (`data_dirs/space.rs`). What
+//! one pass does is the log's matter.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -52,7 +52,8 @@ struct Failed {
     topic: Rc<str>,
     wait: Duration,
     retry_at: Instant,
-    /// There was no space for it while its directory was at this level: it is tried at once at another.
+    /// There was no space for it while its directory was at this level: it is tried at once at
+    /// another.
     short_at: Option<Level>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A request is decided by meta's pure managers, made durable in the metadata log, applied to the
 //! image here, published to every other shard, and answered once every shard has applied it: a
-//! client that was told of a new topic finds it on any shard. A change for which the disk has no space
-//! is refused with a retriable error and changes nothing.
+//! client that was told of a new topic finds it on any shard. A change for which the disk has no
+//! space is refused with a retriable error and changes nothing.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};

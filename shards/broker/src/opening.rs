@@ -1,8 +1,8 @@
 //! The queue of partitions that are to be opened, one for each data directory of a shard.
 //!
-//! Owns: who is next. A partition that is asked for goes before those that are not; a bounded number
-//! is under way at a time, and no task exists for one that waits. What is no longer wanted is given
-//! up where it stands.
+//! Owns: who is next. A partition that is asked for goes before those that are not; a bounded
+//! number is under way at a time, and no task exists for one that waits. What is no longer wanted
+//! is given up where it stands.
 //!
 //! ```text
 //! waiting ──► asked for ──► under way ──► ended

@@ -313,7 +313,8 @@ fn parked_joins_hold_no_memory_that_other_requests_wait_for() {
     });
 }
 
-/// It could not be kept, and refusing it late would cost all groups of the partition their coordinator.
+/// It could not be kept, and refusing it late would cost all groups of the partition their
+/// coordinator.
 #[test]
 fn a_join_that_no_record_could_hold_is_refused_and_nobody_else_notices() {
     run(10, || async {
@@ -347,7 +348,8 @@ fn the_offsets_of_a_deleted_topic_go_with_it() {
     });
 }
 
-/// As Apache Kafka answers: what makes no record counts for nothing, and one batch takes a whole commit.
+/// As Apache Kafka answers: what makes no record counts for nothing, and one batch takes a whole
+/// commit.
 #[test]
 fn a_commit_is_as_large_as_its_records_and_no_larger_than_a_batch() {
     const UNKNOWN_SERVER_ERROR: i16 = -1;
@@ -400,7 +402,8 @@ fn a_commit_of_long_characters_costs_nobody_their_coordinator() {
     });
 }
 
-/// What a request names without anything in it is answered too, and what it names twice costs nothing.
+/// What a request names without anything in it is answered too, and what it names twice costs
+/// nothing.
 #[test]
 fn what_a_request_names_bounds_its_answer() {
     const MANY: usize = 200_001;
@@ -590,7 +593,8 @@ fn a_failed_disk_stops_its_own_groups_until_it_is_back() {
     });
 }
 
-/// Producers fill the shard's memory for logs, so that decisions of the group have to wait for room.
+/// Producers fill the shard's memory for logs, so that decisions of the group have to wait for
+/// room.
 #[test]
 fn commits_wait_for_memory_and_keep_their_order() {
     run(7, || async {

@@ -262,8 +262,8 @@ async fn two_cores() -> (Shards, Vec<Client>) {
     (shards, clients)
 }
 
-/// After a clean shutdown the checkpoints are believed, by every core. The topic that they tell of goes,
-/// and another one of its name comes to the other core.
+/// After a clean shutdown the checkpoints are believed, by every core. The topic that they tell of
+/// goes, and another one of its name comes to the other core.
 #[test]
 fn a_topic_made_again_on_another_core_begins_at_its_beginning() {
     let mut world = World::new(19);

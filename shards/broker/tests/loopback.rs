@@ -516,8 +516,8 @@ fn offsets_outside_the_log_are_refused() {
     });
 }
 
-/// Each frame alone is larger than what a shard of four gives to requests (16 MiB), and each is half
-/// there when the other one comes.
+/// Each frame alone is larger than what a shard of four gives to requests (16 MiB), and each is
+/// half there when the other one comes.
 #[test]
 fn requests_that_need_each_others_memory_are_answered_all_the_same() {
     const SIZE: usize = 20 * 1024 * 1024;

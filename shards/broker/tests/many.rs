@@ -1,5 +1,5 @@
-//! Two thousand partitions on real files: made, written, left by a crash, served again, deleted; and
-//! what that costs in open files.
+//! Two thousand partitions on real files: made, written, left by a crash, served again, deleted;
+//! and what that costs in open files.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! The metadata log is cut behind snapshots, in the simulator: whatever moment a crash or a power cut
-//! comes at, every topic that was acknowledged is there, and none that was deleted.
+//! The metadata log is cut behind snapshots, in the simulator: whatever moment a crash or a power
+//! cut comes at, every topic that was acknowledged is there, and none that was deleted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

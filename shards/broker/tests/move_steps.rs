@@ -1,8 +1,9 @@
 //! One move between disks in the simulator, with one file operation of the whole machine failing at
 //! every step of it in turn, all others working: a copy, a sync, a rename, the metadata.
 //!
-//! Whatever fails, the partition takes records again by itself, in one of the two directories, with all
-//! that was acknowledged; after a restart too. A broker whose metadata log fails ends, and says so.
+//! Whatever fails, the partition takes records again by itself, in one of the two directories, with
+//! all that was acknowledged; after a restart too. A broker whose metadata log fails ends, and says
+//! so.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -101,7 +102,8 @@ fn check(records: &[Vec<u8>], acknowledged: usize, when: &str) {
     assert!(missing.is_none(), "{when}: of {acknowledged} not all are there: {}", records.len());
 }
 
-/// Moves the partition while the operation after `step` others fails. Returns whether it came to that.
+/// Moves the partition while the operation after `step` others fails. Returns whether it came to
+/// that.
 async fn moved(step: u64, acknowledged: Rc<Cell<usize>>) -> Result<bool, Gone> {
     let (started, mut client) = start().await;
     let small = [("internal.segment.bytes", "8000")];

@@ -223,7 +223,8 @@ async fn move_and_leave_the_old_folder() -> bool {
     reactor::fs::exists(&Path::new(&from).join("t-0")).await.unwrap()
 }
 
-/// What a crash leaves that comes after the move was recorded: the old folder, which says so itself.
+/// What a crash leaves that comes after the move was recorded: the old folder, which says so
+/// itself.
 #[test]
 fn the_old_folder_of_a_move_that_was_cut_short_is_removed_by_the_next_start() {
     for spoilt in [false, true] {
@@ -326,8 +327,8 @@ fn a_topic_can_be_deleted_while_it_moves() {
     }
 }
 
-/// A copy is made whole at a disk that is slow, and the partition is out of service for so long: nobody who
-/// deletes its topic meanwhile waits for that.
+/// A copy is made whole at a disk that is slow, and the partition is out of service for so long:
+/// nobody who deletes its topic meanwhile waits for that.
 async fn delete_amid_a_slow_end() {
     let mut client = start(1).await.remove(0);
     assert_eq!(client.create_topic(TOPIC, 1, &SMALL_SEGMENTS).await.unwrap(), 0);
@@ -555,8 +556,8 @@ async fn works(client: &mut Client, dir: &str) -> bool {
     answer.results.iter().any(|result| result.log_dir == dir && result.error_code == 0)
 }
 
-/// What fails while a core lets go of a partition is what would fail for the next one: a probe tells
-/// whether it is the disk, and nothing acknowledged is lost.
+/// What fails while a core lets go of a partition is what would fail for the next one: a probe
+/// tells whether it is the disk, and nothing acknowledged is lost.
 async fn reassign_with_a_close_that_fails(all_of_it: bool) {
     let mut clients = start(2).await;
     assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);

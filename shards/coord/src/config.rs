@@ -47,8 +47,8 @@ pub struct Config {
     pub classic_members_max: usize,
     /// `offset.metadata.max.bytes`, counted in UTF-16 units as Kafka does
     pub offset_metadata_max: usize,
-    /// `max.message.bytes` of `__consumer_offsets`: what one client makes of it at most with one request,
-    /// be it one record or several
+    /// `max.message.bytes` of `__consumer_offsets`: what one client makes of it at most with one
+    /// request, be it one record or several
     pub record_bytes_max: usize,
     /// What the partition takes in one batch; of a decision that cannot be divided
     pub batch_bytes_max: usize,

@@ -1,8 +1,8 @@
 //! The coordinator of one partition: its groups, their offsets, and what falls due.
 //!
 //! Every change of what the log holds goes through `apply` (replay.rs), whether the record was just
-//! made or is read from the log. What is not in the log (who waits for an answer, deadlines) is lost
-//! with the coordinator, as clients expect: they come again.
+//! made or is read from the log. What is not in the log (who waits for an answer, deadlines) is
+//! lost with the coordinator, as clients expect: they come again.
 
 use ahash::AHashMap;
 use wire::ErrorCode;
@@ -137,8 +137,8 @@ impl Coordinator {
         due.into_iter().flatten().min()
     }
 
-    /// Does some of what has fallen due; [`next_deadline`](Self::next_deadline) tells whether more has.
-    /// The clocks are those of a [`Context`].
+    /// Does some of what has fallen due; [`next_deadline`](Self::next_deadline) tells whether more
+    /// has. The clocks are those of a [`Context`].
     pub fn on_time(&mut self, now_ms: i64, wall_ms: i64, topics: &dyn Topics) -> Decision {
         let mut out = Decision::default();
         self.wall_ahead_ms = wall_ms.saturating_sub(now_ms);
@@ -236,8 +236,8 @@ impl Coordinator {
         self.classic(id, now_ms, out)
     }
 
-    /// A decision that cannot be divided is appended as one batch: what would not fit is refused before
-    /// it is applied, with the error that Kafka has then.
+    /// A decision that cannot be divided is appended as one batch: what would not fit is refused
+    /// before it is applied, with the error that Kafka has then.
     pub(crate) fn fits_in_a_batch(&self, records: &[Record<'static>]) -> Result<(), Refusal> {
         let too_large = Err(ErrorCode::UnknownServerError.into());
         let mut all = 0usize;

@@ -1,7 +1,8 @@
 //! The hash of what a group's topics look like, kept with the group's epoch.
 //!
-//! A change of it is what makes a group assign anew when topics grow, come, go or move. It is Kafka's
-//! (XXH3 over the fields in a fixed order), so a group that moves between the two sees no change.
+//! A change of it is what makes a group assign anew when topics grow, come, go or move. It is
+//! Kafka's (XXH3 over the fields in a fixed order), so a group that moves between the two sees no
+//! change.
 
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -1,10 +1,10 @@
 //! Consumer groups and transactions as pure machines.
 //!
-//! A [`Coordinator`] owns the groups of one partition of `__consumer_offsets`: the classic protocol,
-//! KIP-848 and committed offsets. A [`txn::TxnCoordinator`] owns the transactional ids of one partition
-//! of `__transaction_state`. Each lives on the shard that leads its partition. They do no I/O and know
-//! no clock, executor or source of random numbers: requests and the time go in, records and answers
-//! come out.
+//! A [`Coordinator`] owns the groups of one partition of `__consumer_offsets`: the classic
+//! protocol, KIP-848 and committed offsets. A [`txn::TxnCoordinator`] owns the transactional ids of
+//! one partition of `__transaction_state`. Each lives on the shard that leads its partition. They
+//! do no I/O and know no clock, executor or source of random numbers: requests and the time go in,
+//! records and answers come out.
 
 #![forbid(unsafe_code)]
 

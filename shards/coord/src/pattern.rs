@@ -2,8 +2,8 @@
 
 use regex::{Regex, RegexBuilder};
 
-/// Most bytes a compiled expression of a group may take: what it takes, it takes time to compile too,
-/// in which a shard does nothing else.
+/// Most bytes a compiled expression of a group may take: what it takes, it takes time to compile
+/// too, in which a shard does nothing else.
 const COMPILED_BYTES_MAX: usize = 5 << 18;
 
 /// An expression that matches whole names, or what is wrong with it.

@@ -154,8 +154,8 @@ pub fn split_fetch<'a>(
     vec![OffsetFetchRequestGroup { group_id, member_id: None, member_epoch: -1, topics }]
 }
 
-/// The response made of the groups' answers. Before version 8 there is one, and before version 2 its
-/// error stands at each partition that was asked for.
+/// The response made of the groups' answers. Before version 8 there is one, and before version 2
+/// its error stands at each partition that was asked for.
 pub fn join_fetch(
     request: &m::OffsetFetchRequest<'_>,
     groups: Vec<OffsetFetchResponseGroup<'static>>,

@@ -29,8 +29,8 @@ impl Coordinator {
         self.offsets.replay_marker(producer, commit);
     }
 
-    /// The log has been read: from now on members are expected to be heard of, and old offsets to go.
-    /// The clocks are those of a [`Context`](crate::Context).
+    /// The log has been read: from now on members are expected to be heard of, and old offsets to
+    /// go. The clocks are those of a [`Context`](crate::Context).
     pub fn loaded(&mut self, now_ms: i64, wall_ms: i64) -> Decision {
         self.loaded = true;
         self.wall_ahead_ms = wall_ms.saturating_sub(now_ms);
@@ -208,8 +208,8 @@ impl Coordinator {
         }
     }
 
-    /// The consumer group of that name. What stands in its place is a group that was made by commits
-    /// alone, or one whose tombstone the cleaner took before its records.
+    /// The consumer group of that name. What stands in its place is a group that was made by
+    /// commits alone, or one whose tombstone the cleaner took before its records.
     fn consumer_or_new(&mut self, id: &str) -> &mut ConsumerGroup {
         let group =
             self.groups.entry(Name::from(id)).or_insert_with(|| Group::Consumer(Box::default()));

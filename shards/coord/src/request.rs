@@ -1,9 +1,10 @@
 //! What goes in and what comes out.
 //!
 //! A decision's records are already part of the coordinator's state. The caller appends them to the
-//! partition as one batch, or several where the decision says that it may be cut, and lets the answers go once everything appended so far is acknowledged
-//! (also for decisions without records: an answer may tell of what an earlier decision wrote). When an
-//! append fails the caller throws the coordinator away and loads another from the log.
+//! partition as one batch, or several where the decision says that it may be cut, and lets the
+//! answers go once everything appended so far is acknowledged (also for decisions without records:
+//! an answer may tell of what an earlier decision wrote). When an append fails the caller throws
+//! the coordinator away and loads another from the log.
 
 use wire::messages as m;
 
@@ -11,7 +12,8 @@ use crate::context::Token;
 use crate::offsets::tombstone;
 use crate::record::Record;
 
-/// A request for groups of this partition. Those that the protocol lets span groups come one by one.
+/// A request for groups of this partition. Those that the protocol lets span groups come one by
+/// one.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'r, 'a> {
     JoinGroup(&'r m::JoinGroupRequest<'a>),
@@ -61,8 +63,9 @@ pub struct Producer {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     pub records: Vec<Record<'static>>,
-    /// Where the records may be divided among batches, if one would be too large: numbers of records,
-    /// ascending, after which one may end. What stands between two of these belongs together.
+    /// Where the records may be divided among batches, if one would be too large: numbers of
+    /// records, ascending, after which one may end. What stands between two of these belongs
+    /// together.
     pub cuts: Vec<usize>,
     /// Set if the records are a transactional batch of this producer.
     pub producer: Option<Producer>,

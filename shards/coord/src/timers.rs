@@ -1,4 +1,5 @@
-//! Deadlines by key, in the order they fall due; groups' keys are below, transactions have their own.
+//! Deadlines by key, in the order they fall due; groups' keys are below, transactions have their
+//! own.
 //!
 //! A member's session is put off with every heartbeat, so a deadline that moves later costs one
 //! write: the heap keeps the earlier entry, and when it comes up it is put back with the time that

@@ -381,8 +381,8 @@ fn groups_are_listed_by_state_and_type() {
     assert!(list(&[], &["consumer"]).is_empty());
 }
 
-/// Each join and each sync may be small enough while the group as a whole fits into no record: then its
-/// members are told, and nobody else notices.
+/// Each join and each sync may be small enough while the group as a whole fits into no record: then
+/// its members are told, and nobody else notices.
 #[test]
 fn a_group_that_no_record_could_hold_is_refused_at_its_sync() {
     let mut rig = Rig::new(Config { record_bytes_max: 1_000, ..Config::default() });

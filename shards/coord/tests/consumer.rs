@@ -340,8 +340,8 @@ fn commits_with_old_epochs_count_for_what_was_held_since() {
     }
 }
 
-/// A partition that went to another member is the other's, whatever a producer thinks that began its
-/// transaction before.
+/// A partition that went to another member is the other's, whatever a producer thinks that began
+/// its transaction before.
 #[test]
 fn a_transaction_of_an_old_epoch_does_not_write_over_the_next_owner() {
     let mut rig = Rig::new(hasty());
@@ -565,8 +565,8 @@ fn a_lost_answer_is_made_up_for() {
     assert_eq!(parts(&reply).len(), 2);
 }
 
-/// A static member that is away for a while has nothing to give up: it stays until its session ends, and
-/// a new coordinator sees it the same way.
+/// A static member that is away for a while has nothing to give up: it stays until its session
+/// ends, and a new coordinator sees it the same way.
 #[test]
 fn a_member_that_is_away_is_not_fenced_for_what_it_had_to_give_up() {
     for reload in [false, true] {
@@ -590,8 +590,8 @@ fn a_member_that_is_away_is_not_fenced_for_what_it_had_to_give_up() {
     }
 }
 
-/// A group that another broker wrote may have expressions that are none here: they go on standing for
-/// what they stood for, and keep nobody from joining.
+/// A group that another broker wrote may have expressions that are none here: they go on standing
+/// for what they stood for, and keep nobody from joining.
 #[test]
 fn a_foreign_expression_keeps_nobody_out() {
     let mut rig = Rig::new(hasty());

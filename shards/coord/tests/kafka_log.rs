@@ -1,5 +1,6 @@
-//! A partition of `__consumer_offsets` that Apache Kafka 4.4.0 wrote while the lives of `consumer.rs` and
-//! `migration.rs` ran against it (see `support/kafka.rs`): read, and written again to the byte.
+//! A partition of `__consumer_offsets` that Apache Kafka 4.4.0 wrote while the lives of
+//! `consumer.rs` and `migration.rs` ran against it (see `support/kafka.rs`): read, and written
+//! again to the byte.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

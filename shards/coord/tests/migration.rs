@@ -263,7 +263,8 @@ fn a_group_too_large_for_one_record_is_not_downgraded() {
     assert!(rejoin(&mut rig, &ids[0]) > 1, "its members go on");
 }
 
-/// Those who leave together go in pieces that fit into a batch, each of which leaves the group whole.
+/// Those who leave together go in pieces that fit into a batch, each of which leaves the group
+/// whole.
 #[test]
 fn many_that_leave_at_once_go_in_pieces() {
     const MEMBERS: usize = 300;

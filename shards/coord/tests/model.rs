@@ -1,5 +1,5 @@
-//! Random groups in virtual time: members of both protocols join, leave, die, are fenced, commit and
-//! stall, and the coordinator dies at any moment, with or without its last decision.
+//! Random groups in virtual time: members of both protocols join, leave, die, are fenced, commit
+//! and stall, and the coordinator dies at any moment, with or without its last decision.
 //!
 //! What must hold, whatever happens:
 //! - no two living members think that they own one partition in one generation or at one time;

@@ -285,8 +285,8 @@ fn an_offset_with_an_open_transaction_does_not_expire() {
     assert_eq!(rig.fetch("t", 0, false).0, -1);
 }
 
-/// Metadata is as long as Java says. The records of one request are bounded, whatever it consists of:
-/// each repeats the names of group and topic.
+/// Metadata is as long as Java says. The records of one request are bounded, whatever it consists
+/// of: each repeats the names of group and topic.
 #[test]
 fn a_commit_takes_as_much_of_the_log_as_one_batch_may() {
     let config = Config { record_bytes_max: 200_000, ..Config::default() };
@@ -349,7 +349,8 @@ fn who_knows_newer_errors_is_told_them_in_a_transaction_too() {
     assert_eq!(rig.txn_commit(&newer), ErrorCode::GroupIdNotFound);
 }
 
-/// A deletion that a coordinator hears of late says nothing about the topic of that name that came since.
+/// A deletion that a coordinator hears of late says nothing about the topic of that name that came
+/// since.
 #[test]
 fn late_news_of_a_deletion_leaves_the_next_topic_alone() {
     let mut rig = Rig::new(Config::default());
@@ -379,7 +380,8 @@ fn late_news_of_a_deletion_leaves_the_next_topic_alone() {
     assert_eq!(rig.coordinator.offset_count(), 0);
 }
 
-/// What goes at once goes in bounded steps and batches: expired, deleted with its group or its topic.
+/// What goes at once goes in bounded steps and batches: expired, deleted with its group or its
+/// topic.
 #[test]
 fn a_group_of_many_offsets_goes_in_pieces() {
     const OFFSETS: i32 = 5_000;
@@ -443,8 +445,8 @@ fn many_groups_expire_in_steps() {
     assert!(most <= 2_000, "{most} records in one step");
 }
 
-/// A clock that is set changes nothing for members and their rebalances; what is written down is told and
-/// compared by the wall clock.
+/// A clock that is set changes nothing for members and their rebalances; what is written down is
+/// told and compared by the wall clock.
 #[test]
 fn a_wall_clock_that_is_set_ends_no_session_and_no_retention() {
     const YEAR_MS: i64 = 365 * 24 * 3_600_000;
@@ -460,8 +462,8 @@ fn a_wall_clock_that_is_set_ends_no_session_and_no_retention() {
     assert_eq!(rig.heartbeat(&id, None, 1), ErrorCode::None, "its session is not over");
     rig.commit(&Commit { member: &id, generation: 1, ..COMMIT });
     assert_eq!(rig.leave(&id, None), ErrorCode::None);
-    // The week counts from when the group became empty by the clock that holds now, also after a restart
-    // whose clock of deadlines begins there.
+    // The week counts from when the group became empty by the clock that holds now, also after a
+    // restart whose clock of deadlines begins there.
     rig.now_ms += rig.wall_ahead_ms;
     rig.wall_ahead_ms = 0;
     rig.reload();

@@ -1,6 +1,6 @@
-//! Lives of transactional ids: what a producer is told from its first request to its last, under every
-//! level of `transaction.version`. Those that neither turn the clock nor restart run against a broker
-//! too (see `txn_support/kafka.rs`).
+//! Lives of transactional ids: what a producer is told from its first request to its last, under
+//! every level of `transaction.version`. Those that neither turn the clock nor restart run against
+//! a broker too (see `txn_support/kafka.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -550,8 +550,8 @@ fn a_transaction_has_as_many_partitions_as_a_record_holds() {
     assert_eq!(rig.end(owner, true, NEW).0, None);
 }
 
-/// Whatever falls due at once, a decision is one batch, and a batch that is too large costs all ids of the
-/// partition their coordinator.
+/// Whatever falls due at once, a decision is one batch, and a batch that is too large costs all ids
+/// of the partition their coordinator.
 #[test]
 fn much_that_falls_due_at_once_is_done_in_batches() {
     const IDS: usize = 100;

@@ -1,5 +1,5 @@
-//! A log with thousands of open transactions: the coordinator that is loaded from it takes them up some
-//! at a time, and none is forgotten or done twice.
+//! A log with thousands of open transactions: the coordinator that is loaded from it takes them up
+//! some at a time, and none is forgotten or done twice.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

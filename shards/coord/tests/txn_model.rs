@@ -1,12 +1,12 @@
-//! Random producers in virtual time: instances of two transactional ids add, write, end, lose answers,
-//! stall and come back as zombies; leaders fail markers; the coordinator dies at any moment and reads
-//! what is durable, or more. With KIP-890 requests may also come late and twice; before it nothing but
-//! the connection kept such copies away, so the model does.
+//! Random producers in virtual time: instances of two transactional ids add, write, end, lose
+//! answers, stall and come back as zombies; leaders fail markers; the coordinator dies at any
+//! moment and reads what is durable, or more. With KIP-890 requests may also come late and twice;
+//! before it nothing but the connection kept such copies away, so the model does.
 //!
 //! What must hold, whatever happens:
 //! - a marker leaves only when the decision that it tells is durable;
-//! - a transaction has one outcome, on all its partitions, and the one that its owner was told; what its
-//!   owner never committed is never committed;
+//! - a transaction has one outcome, on all its partitions, and the one that its owner was told;
+//!   what its owner never committed is never committed;
 //! - epochs never go back, a producer id is never given again, two instances never have one epoch;
 //! - once another instance has taken over, a producer changes nothing;
 //! - a coordinator that reads the log knows what this one does;

@@ -1,6 +1,7 @@
-//! Partitions of `__transaction_state` that Apache Kafka 4.4.0 wrote while the lives of `txn_lives.rs` ran
-//! against it, one for each level of `transaction.version`: read, written again to the byte, and made
-//! again by this coordinator from the same requests. The long climbs to the last epoch are left out.
+//! Partitions of `__transaction_state` that Apache Kafka 4.4.0 wrote while the lives of
+//! `txn_lives.rs` ran against it, one for each level of `transaction.version`: read, written again
+//! to the byte, and made again by this coordinator from the same requests. The long climbs to the
+//! last epoch are left out.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

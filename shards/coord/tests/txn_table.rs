@@ -1,7 +1,8 @@
 //! Every state of a transactional id against every request, as Apache Kafka answers.
 //!
-//! `e` is the epoch that the coordinator has. Answers are error codes. One that names a producer shows
-//! its epoch against `e`: `ok+1` is the same producer id with the next epoch, `ok=0` a new one.
+//! `e` is the epoch that the coordinator has. Answers are error codes. One that names a producer
+//! shows its epoch against `e`: `ok+1` is the same producer id with the next epoch, `ok=0` a new
+//! one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -178,8 +179,8 @@ fn shown(error: i16, state: &str) -> String {
     }
 }
 
-/// Asks each request in each state; gives what differs from the table. An answer of the form `ours|theirs`
-/// is one of the differences that coord's README lists.
+/// Asks each request in each state; gives what differs from the table. An answer of the form
+/// `ours|theirs` is one of the differences that coord's README lists.
 fn differences(table: &str, speaks: Speaks, broker: Option<&str>) -> Vec<String> {
     let mut wrong = Vec::new();
     for line in table.lines().filter(|line| !line.trim().is_empty()) {

@@ -3,8 +3,8 @@
 //! Owns: how far ahead. A reader that goes on where it stopped gets a window that doubles with each
 //! step, from [`FIRST`] to [`MOST`]; one that jumps has none. Windows are filled with pieces (see
 //! `backfill.rs`) as far as there is memory that nobody needs more, over the end of a segment into
-//! the next one, never into what a tail has. A piece that nobody fetches costs memory, never a wrong
-//! answer.
+//! the next one, never into what a tail has. A piece that nobody fetches costs memory, never a
+//! wrong answer.
 
 use std::ops::Range;
 use std::rc::Rc;

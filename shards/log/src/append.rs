@@ -36,8 +36,8 @@ const MARK_EVERY: u32 = 1 << 20;
 pub struct Appended {
     pub base_offset: i64,
     pub last_offset: i64,
-    /// The producer repeated itself: the offsets are those of the first time. Of a marker that has nothing
-    /// to end: those of the last record.
+    /// The producer repeated itself: the offsets are those of the first time. Of a marker that has
+    /// nothing to end: those of the last record.
     pub duplicate: bool,
     pub log_start_offset: i64,
     pub max_timestamp: i64,
@@ -259,8 +259,8 @@ impl State {
         }
     }
 
-    /// A producer that is not known may begin with any sequence, but not behind one that waits for its
-    /// coordinator's answer.
+    /// A producer that is not known may begin with any sequence, but not behind one that waits for
+    /// its coordinator's answer.
     fn check_first(&self, batch: &ProducerBatch) -> Result<(), AppendError> {
         let (producer_id, got) = (batch.producer_id, batch.first_sequence);
         match self.verifying.first_sequence(producer_id, batch.epoch, got) {

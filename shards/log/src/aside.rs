@@ -1,8 +1,9 @@
 //! What was set aside: whole batches that were safe and lay behind damage.
 //!
-//! Owns: the list of such files of a log that is open, `<first offset>.log.aside-<ms>`, and their end.
-//! Nobody reads them any more; whoever wants what is in them has until the topic's `retention.ms` has
-//! passed since they were set aside, or for ever where nothing is deleted by time.
+//! Owns: the list of such files of a log that is open, `<first offset>.log.aside-<ms>`, and their
+//! end. Nobody reads them any more; whoever wants what is in them has until the topic's
+//! `retention.ms` has passed since they were set aside, or for ever where nothing is deleted by
+//! time.
 
 use std::path::Path;
 use std::rc::Rc;

@@ -2,8 +2,9 @@
 //!
 //! Owns: one number of bytes, given out as [`Charge`]s that return themselves when dropped, the
 //! order in which chunks are evicted over all partitions (oldest first), and the tasks that wait
-//! for room. A chunk that is evicted while answers still hold its bytes stays paid for, beyond a part
-//! ([`PINNED_PART`]) that is meant for answers on their way. Lives on one shard. It never looks into a log: evicting is asked of an [`Evict`].
+//! for room. A chunk that is evicted while answers still hold its bytes stays paid for, beyond a
+//! part ([`PINNED_PART`]) that is meant for answers on their way. Lives on one shard. It never
+//! looks into a log: evicting is asked of an [`Evict`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

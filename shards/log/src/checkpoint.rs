@@ -1,4 +1,5 @@
-//! A partition's own checkpoint: all that opening it needs besides the names and sizes of its files.
+//! A partition's own checkpoint: all that opening it needs besides the names and sizes of its
+//! files.
 //!
 //! Owns: the bytes of `corelane.checkpoint`, written whenever the recovery point moves. Pure. Where
 //! the last segment ends exactly at `position`, nothing of the log is read when it is opened, after
@@ -20,8 +21,8 @@
 //! | u32 n | n segments: see `listed` |
 //! | u32 n | n bytes of earlier batches of producers: see `earlier` |
 //! ```
-//! `crc` is a CRC-32C of all that follows it. The last two lines are new in version 2; a checkpoint of
-//! version 1 vouches for no segment.
+//! `crc` is a CRC-32C of all that follows it. The last two lines are new in version 2; a checkpoint
+//! of version 1 vouches for no segment.
 
 use bytes::{Buf, BufMut};
 use thiserror::Error;

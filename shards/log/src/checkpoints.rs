@@ -28,8 +28,8 @@ pub const LOG_START_OFFSETS: &str = "log-start-offset-checkpoint";
 pub const CLEANER_POINTS: &str = "cleaner-offset-checkpoint";
 /// High watermarks.
 pub const HIGH_WATERMARKS: &str = "replication-offset-checkpoint";
-/// In a partition's folder: it was opened although it ended before this offset, which was safe once.
-/// Whoever vouches for what lies below is not believed any longer.
+/// In a partition's folder: it was opened although it ended before this offset, which was safe
+/// once. Whoever vouches for what lies below is not believed any longer.
 pub const GIVEN_UP: &str = "given-up-offset-checkpoint";
 /// In a partition's folder.
 pub const LEADER_EPOCHS: &str = "leader-epoch-checkpoint";
@@ -161,7 +161,8 @@ pub(crate) fn encode_own_offset(dir: &Path, offset: i64) -> Vec<u8> {
     encode_offsets([(topic.as_str(), partition, offset), (OWN_CHECKSUM, 0, sum)])
 }
 
-/// Writes the start of a log into its own folder; durable when this returns. For a log that is not open.
+/// Writes the start of a log into its own folder; durable when this returns. For a log that is not
+/// open.
 pub async fn write_own_log_start(dir: &Path, offset: i64) -> std::io::Result<()> {
     fs::write_atomic(&dir.join(LOG_START_OFFSETS), encode_own_offset(dir, offset)).await
 }

@@ -1,8 +1,8 @@
 //! The batches of producers that a `.snapshot` has no room for.
 //!
-//! Owns: the section of `corelane.checkpoint` with the batches before each producer's last one. Kafka's
-//! snapshot keeps the last one only, but a client has up to five in flight: without these its repetitions
-//! would be out of order after a clean restart or a move. Pure.
+//! Owns: the section of `corelane.checkpoint` with the batches before each producer's last one.
+//! Kafka's snapshot keeps the last one only, but a client has up to five in flight: without these
+//! its repetitions would be out of order after a clean restart or a move. Pure.
 //!
 //! ```text
 //! one producer after the other, those that wrote last first
@@ -22,8 +22,8 @@ use crate::producer_map::Slot;
 use crate::producer_snapshot::Encoder;
 use crate::producer_state::{BATCHES_KEPT, BatchMeta, NONE, Producer, ProducerStates};
 
-/// Most bytes of the section: some 600 producers. Those that were silent longest are left out, and their
-/// repetitions are known as far as Kafka's snapshot goes.
+/// Most bytes of the section: some 600 producers. Those that were silent longest are left out, and
+/// their repetitions are known as far as Kafka's snapshot goes.
 pub(crate) const EARLIER_BYTES_MAX: usize = 64 << 10;
 
 const PRODUCER_BYTES: usize = 11;
@@ -90,8 +90,8 @@ impl ProducerStates {
         encoder.finish()
     }
 
-    /// Puts earlier batches before what a snapshot knew of their producers, where they belong to it: it
-    /// may be an older one. Bytes that cannot be read end the section.
+    /// Puts earlier batches before what a snapshot knew of their producers, where they belong to
+    /// it: it may be an older one. Bytes that cannot be read end the section.
     pub(crate) fn restore_earlier(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let Ok((id, epoch, earlier)) = decode_one(&mut bytes) else { return };

@@ -41,8 +41,8 @@ impl LeaderEpochs {
 
     /// Notes that `epoch` writes from `start_offset` on. Returns whether anything changed.
     ///
-    /// What lies ahead of it goes: entries of its epoch or later ones, and entries that start at its
-    /// offset or beyond. They wrote nothing, or what they wrote is overwritten.
+    /// What lies ahead of it goes: entries of its epoch or later ones, and entries that start at
+    /// its offset or beyond. They wrote nothing, or what they wrote is overwritten.
     pub fn assign(&mut self, epoch: i32, start_offset: i64) -> bool {
         if epoch < 0 || start_offset < 0 {
             return false;

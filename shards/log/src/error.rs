@@ -13,7 +13,8 @@ pub fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// A failure at the disk, of which some take the log out of service. Cheap to clone: every waiter gets it.
+/// A failure at the disk, of which some take the log out of service. Cheap to clone: every waiter
+/// gets it.
 #[derive(Clone, Debug, Error)]
 #[error("{during} failed on {dir}: {cause}")]
 pub struct StorageError {

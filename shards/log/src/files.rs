@@ -169,8 +169,8 @@ pub(crate) async fn write_small(path: &Path, bytes: Vec<u8>, synced: bool) -> io
     file.close().await
 }
 
-/// Writes a small file so that a crash of the process leaves the old bytes or the new. Its name is not
-/// synced.
+/// Writes a small file so that a crash of the process leaves the old bytes or the new. Its name is
+/// not synced.
 pub(crate) async fn replace_small(path: &Path, bytes: Vec<u8>, synced: bool) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(TMP_SUFFIX);
@@ -178,8 +178,8 @@ pub(crate) async fn replace_small(path: &Path, bytes: Vec<u8>, synced: bool) -> 
     fs::rename(Path::new(&beside), path).await
 }
 
-/// Fails as on a full disk if `bytes` more would leave less than `keep_free` bytes: what can wait does
-/// not take the space that others need.
+/// Fails as on a full disk if `bytes` more would leave less than `keep_free` bytes: what can wait
+/// does not take the space that others need.
 pub(crate) async fn check_room(dir: &Path, bytes: u64, keep_free: u64) -> io::Result<()> {
     if keep_free == 0 {
         return Ok(());

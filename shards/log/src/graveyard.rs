@@ -38,8 +38,8 @@ impl Graveyard {
     }
 }
 
-/// Renames the folder of a deleted partition, so that its name is free at once, and removes it after
-/// `delay`. The new name is not synced. Returns it.
+/// Renames the folder of a deleted partition, so that its name is free at once, and removes it
+/// after `delay`. The new name is not synced. Returns it.
 pub(crate) async fn bury(shared: &LogShared, dir: &Path, delay: Duration) -> io::Result<PathBuf> {
     let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or("partition");
     let unique = [reactor::random_u64(), reactor::random_u64()];

@@ -2,8 +2,8 @@
 //!
 //! Owns: the way of both indexes of a segment between memory and disk. An index is a help, never
 //! the truth: whatever is missing or damaged is made anew from the segment, and a failure to write
-//! one costs a warning. Those of full segments are synced: half a file would pass for a whole one. A
-//! segment that is still written is walked from its last entry on whenever it is opened.
+//! one costs a warning. Those of full segments are synced: half a file would pass for a whole one.
+//! A segment that is still written is walked from its last entry on whenever it is opened.
 
 use std::io;
 use std::path::Path;
@@ -193,8 +193,8 @@ fn hold(core: &Rc<Core>, base: i64, indexes: &Rc<Indexes>, made_anew: bool) {
 /// Entries at the end of a time index that are read to learn the last one.
 const LAST_ENTRIES: usize = ALIGN / time_index::ENTRY_BYTES;
 
-/// The largest timestamp of a segment, from memory or the end of its time index: a look-up by time asks
-/// every segment, and the whole indexes of a large log are gigabytes.
+/// The largest timestamp of a segment, from memory or the end of its time index: a look-up by time
+/// asks every segment, and the whole indexes of a large log are gigabytes.
 pub(crate) async fn newest(core: &Rc<Core>, base: i64) -> Result<Option<Newest>, LogError> {
     if let Some(segment) = core.state.borrow().segment(base)
         && segment.newest.is_some()
@@ -207,8 +207,8 @@ pub(crate) async fn newest(core: &Rc<Core>, base: i64) -> Result<Option<Newest>,
     Ok(core.state.borrow().segment(base).and_then(|s| s.newest))
 }
 
-/// Reads the last entry of a sealed segment's time index, and remembers it. `None`: nothing there looks
-/// like one, and the indexes have to be read as a whole.
+/// Reads the last entry of a sealed segment's time index, and remembers it. `None`: nothing there
+/// looks like one, and the indexes have to be read as a whole.
 async fn last_entry(core: &Rc<Core>, base: i64) -> Result<Option<Newest>, LogError> {
     let _alone = core.swapping.acquire(1).await;
     let span = {
@@ -288,8 +288,8 @@ fn decode(
     Ok(Indexes { offsets, times })
 }
 
-/// Makes the indexes of what a segment's file holds up to `size`. Damaged batches are left out; what
-/// lies behind them stays within reach.
+/// Makes the indexes of what a segment's file holds up to `size`. Damaged batches are left out;
+/// what lies behind them stays within reach.
 async fn rebuild(core: &Rc<Core>, base: i64, size: u32) -> Result<Rc<Indexes>, LogError> {
     let file = files::for_reading(core, base).await?;
     let (interval, end) = {

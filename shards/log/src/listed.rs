@@ -1,16 +1,16 @@
 //! The segments that a checkpoint vouches for.
 //!
 //! Owns: the list in `corelane.checkpoint` of the segments that were there, and how long, when the
-//! recovery point was moved; and what of it a folder does not keep. Pure. An opening that finds less
-//! than the list says refuses the folder. So whoever removes or shortens a segment takes it off the
-//! list first, durably; but what lies wholly below the start of the log may go as it is.
+//! recovery point was moved; and what of it a folder does not keep. Pure. An opening that finds
+//! less than the list says refuses the folder. So whoever removes or shortens a segment takes it
+//! off the list first, durably; but what lies wholly below the start of the log may go as it is.
 //!
 //! ```text
 //! 0      8            12                 20                              24
 //! | base | bytes u32 | newest timestamp | its offset - base u32, all ones: not known |
 //! ```
-//! `bytes` of 0 claim nothing: the segment has been replaced since, and its base only says where the
-//! one before it ends.
+//! `bytes` of 0 claim nothing: the segment has been replaced since, and its base only says where
+//! the one before it ends.
 
 use bytes::{Buf, BufMut, TryGetError};
 

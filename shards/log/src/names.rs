@@ -101,8 +101,8 @@ pub(crate) fn aside_path(path: &Path, now_ms: i64) -> PathBuf {
     with_suffix(path, &format!(".aside-{now_ms}"))
 }
 
-/// The offset at which a segment that was set aside begins, and the wall-clock time of that; `None` for
-/// any other file.
+/// The offset at which a segment that was set aside begins, and the wall-clock time of that; `None`
+/// for any other file.
 pub(crate) fn parse_aside(name: &str) -> Option<(i64, i64)> {
     let (digits, ms) = name.split_once(ASIDE)?;
     Some((parse_offset(digits)?, ms.parse().ok()?))

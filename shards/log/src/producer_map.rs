@@ -1,12 +1,13 @@
 //! The producers of a partition by id, in pages that copies share until one of them is written to.
 //!
-//! Owns: finding a producer, growing, and copies for snapshots. A hundred thousand producers take some
-//! 10 MB, so nothing that a request waits for may touch all of them: the map grows by one page at a time, and a
-//! copy is as many pointers as there are pages. Pure; what a producer is, is `producer_state`'s matter.
+//! Owns: finding a producer, growing, and copies for snapshots. A hundred thousand producers take
+//! some 10 MB, so nothing that a request waits for may touch all of them: the map grows by one page
+//! at a time, and a copy is as many pointers as there are pages. Pure; what a producer is, is
+//! `producer_state`'s matter.
 //!
 //! Linear hashing: of `n` pages, where `2^k <= n < 2^(k+1)`, a producer's is numbered by the last
-//! `k + 1` bits of its hash, or by the last `k` if there is no such page yet. In a page producers are
-//! sorted by id.
+//! `k + 1` bits of its hash, or by the last `k` if there is no such page yet. In a page producers
+//! are sorted by id.
 
 use std::rc::Rc;
 

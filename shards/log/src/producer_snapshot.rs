@@ -10,9 +10,9 @@
 //!   ...| coordinator epoch | first offset of the open txn | (-1 = none)
 //! ```
 //!
-//! Only the last batch of a producer is kept. A snapshot is made and read in steps, since it may have a
-//! hundred thousand producers and a shard does nothing else meanwhile. Pure; reading and writing files
-//! is the log's.
+//! Only the last batch of a producer is kept. A snapshot is made and read in steps, since it may
+//! have a hundred thousand producers and a shard does nothing else meanwhile. Pure; reading and
+//! writing files is the log's.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -60,10 +60,12 @@ impl ProducerStates {
     }
 }
 
-/// Makes the bytes of a snapshot, and of what a checkpoint keeps beside it, some producers at a time.
+/// Makes the bytes of a snapshot, and of what a checkpoint keeps beside it, some producers at a
+/// time.
 pub(crate) struct Encoder {
     producers: ProducerMap,
-    /// Where each page has come to: id, page, slot. Pages are sorted, so the lowest id is the next one.
+    /// Where each page has come to: id, page, slot. Pages are sorted, so the lowest id is the next
+    /// one.
     next: BinaryHeap<Reverse<(i64, usize, usize)>>,
     earlier: Earlier,
     bytes: Vec<u8>,

@@ -2,11 +2,13 @@
 //!
 //! Owns: the copy until it is whole. Passes copy what is in files, a window at a time: sealed
 //! segments once, of the active one what is new. Then the log is closed and [`Relocation::finish`]
-//! makes the copy equal to the folder and durable. No batch is looked at. Whoever calls decides when
-//! the copy takes the log's place; until then the log knows nothing of it. Lives on the log's shard.
+//! makes the copy equal to the folder and durable. No batch is looked at. Whoever calls decides
+//! when the copy takes the log's place; until then the log knows nothing of it. Lives on the log's
+//! shard.
 //!
-//! Files of the log only grow, but for the oldest segments that go: then their copies go in the end.
-//! Compaction would replace segments, so that there is none as long as a copy is in the making.
+//! Files of the log only grow, but for the oldest segments that go: then their copies go in the
+//! end. Compaction would replace segments, so that there is none as long as a copy is in the
+//! making.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -89,8 +91,9 @@ struct Source {
 pub type Pace<'p> = &'p dyn Fn() -> Option<u64>;
 
 impl Relocation {
-    /// Begins a copy in `target`, a folder that is not there yet. Its passes fail, as on a full disk,
-    /// before they leave fewer bytes free there than `keep_free_bytes`. A pass of compaction ends first.
+    /// Begins a copy in `target`, a folder that is not there yet. Its passes fail, as on a full
+    /// disk, before they leave fewer bytes free there than `keep_free_bytes`. A pass of compaction
+    /// ends first.
     pub async fn begin(log: Log, target: PathBuf, keep_free_bytes: u64) -> io::Result<Self> {
         let copying = Copying::begin(&log.0).await;
         fs::create_dir_all(&target).await?;
@@ -113,8 +116,8 @@ impl Relocation {
         self.copied.values().map(|copied| copied.next_offset).max().unwrap_or(0)
     }
 
-    /// Copies what is in files and not in the copy. Returns how many bytes that were: few, and it is
-    /// time to close the log.
+    /// Copies what is in files and not in the copy. Returns how many bytes that were: few, and it
+    /// is time to close the log.
     pub async fn pass(&mut self, pace: Pace<'_>) -> Result<u64, LogError> {
         self.log.0.check_open()?;
         let mut total = 0;

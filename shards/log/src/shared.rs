@@ -49,7 +49,8 @@ impl Default for SharedOptions {
 
 /// Background flushes of one shard to one data folder that may run at the same time.
 const FLUSHES_AT_ONCE: usize = 2;
-/// Logs of one shard in one data folder that may be scanned at the same time; each holds a few windows of memory.
+/// Logs of one shard in one data folder that may be scanned at the same time; each holds a few
+/// windows of memory.
 const SCANS_AT_ONCE: usize = 8;
 
 /// Per shard.
@@ -241,8 +242,8 @@ impl LogShared {
         &self.0.budget
     }
 
-    /// Calls this whenever a write, a sync or the read of an old segment has failed. Synchronous; it
-    /// must not touch the log.
+    /// Calls this whenever a write, a sync or the read of an old segment has failed. Synchronous;
+    /// it must not touch the log.
     pub fn on_failure(&self, listener: impl Fn(&Path, &io::Error, Failing) + 'static) {
         self.0.on_failure.replace(Some(Rc::new(listener)));
     }

@@ -1,9 +1,9 @@
 //! Whether bytes that came from a device are the batch that belongs there.
 //!
-//! Owns: the judgement on one batch before it is served from a file. The checksum covers neither the
-//! base offset nor the length of a batch; a wrong length breaks the checksum, and for the offset the
-//! neighbours must vouch: it never falls, and where it leaves a hole (compaction does) the batch
-//! behind must begin after this one ends. Pure.
+//! Owns: the judgement on one batch before it is served from a file. The checksum covers neither
+//! the base offset nor the length of a batch; a wrong length breaks the checksum, and for the
+//! offset the neighbours must vouch: it never falls, and where it leaves a hole (compaction does)
+//! the batch behind must begin after this one ends. Pure.
 
 use wire::records::BatchHeader;
 use wire::records::header::{CRC_START, HEADER_BYTES};

@@ -1,11 +1,12 @@
 //! Between a leader's question to the coordinator and the batch it was asked for.
 //!
-//! Owns: which producers were asked about whose batch has not come yet. While an answer is on its way the
-//! transaction may end: its marker voids the question, so that a batch which comes late does not open a
-//! transaction that nobody ends (KIP-890). Several questions of one producer may be open; they hold
-//! together. Where the producer is not known, the lowest sequence that was asked for is the next one,
-//! also after an answer of "not now": otherwise a batch that was sent behind it would take its place, and
-//! its repetition would be out of order for good. Bounded by the requests that wait for an answer and by
+//! Owns: which producers were asked about whose batch has not come yet. While an answer is on its
+//! way the transaction may end: its marker voids the question, so that a batch which comes late
+//! does not open a transaction that nobody ends (KIP-890). Several questions of one producer may be
+//! open; they hold together. Where the producer is not known, the lowest sequence that was asked
+//! for is the next one, also after an answer of "not now": otherwise a batch that was sent behind
+//! it would take its place, and its repetition would be out of order for good. Bounded by the
+//! requests that wait for an answer and by
 //! [`KEPT_MAX`].
 
 use std::rc::Rc;
@@ -57,7 +58,8 @@ impl Verifying {
         asked.number
     }
 
-    /// A marker of the producer was appended, or a batch of its transaction: that is what counts now.
+    /// A marker of the producer was appended, or a batch of its transaction: that is what counts
+    /// now.
     pub(crate) fn void(&mut self, producer_id: i64) {
         if !self.asked.is_empty() {
             self.asked.remove(&producer_id);
@@ -81,8 +83,8 @@ impl Verifying {
         }
     }
 
-    /// The sequence that a producer which the log does not know has to begin with, if it is known to have
-    /// sent one before this.
+    /// The sequence that a producer which the log does not know has to begin with, if it is known
+    /// to have sent one before this.
     pub(crate) fn first_sequence(&self, producer_id: i64, epoch: i16, got: i32) -> Option<i32> {
         if self.asked.is_empty() {
             return None;
@@ -127,8 +129,8 @@ impl Verification {
         Verification { core: core.clone(), producer_id, number }
     }
 
-    /// Whether an answer that has come now still says something: neither a marker of the producer was
-    /// appended since, nor a batch of its transaction.
+    /// Whether an answer that has come now still says something: neither a marker of the producer
+    /// was appended since, nor a batch of its transaction.
     pub fn holds(&self) -> bool {
         self.core.state.borrow().verifying.holds(self.producer_id, self.number)
     }

@@ -1,10 +1,10 @@
 //! Compaction on a simulated machine against a ledger of all that was ever appended: random keyed
-//! records, tombstones, transactions, codecs and rolls; passes with maps large and small; crashes at
-//! any file operation, and readers all along; on half of the machines transfers end short, calls are
-//! interrupted, sectors are large and names survive a power cut in any order.
+//! records, tombstones, transactions, codecs and rolls; passes with maps large and small; crashes
+//! at any file operation, and readers all along; on half of the machines transfers end short, calls
+//! are interrupted, sectors are large and names survive a power cut in any order.
 //!
-//! Whatever happened, a reader from offset 0 sees of every key the latest value, at its offset and in
-//! order; nothing that was never there, nothing that must be gone, no tombstone before its time.
+//! Whatever happened, a reader from offset 0 sees of every key the latest value, at its offset and
+//! in order; nothing that was never there, nothing that must be gone, no tombstone before its time.
 //! `CORELANE_SEEDS=n` runs more seeds; `CORELANE_SEED=n` runs one.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

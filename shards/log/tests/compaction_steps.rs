@@ -1,8 +1,8 @@
-//! One pass of compaction on a simulated machine, with a fault at every single file operation of it in
-//! turn: the process dies, the power goes, or that one operation fails and all others work.
+//! One pass of compaction on a simulated machine, with a fault at every single file operation of it
+//! in turn: the process dies, the power goes, or that one operation fails and all others work.
 //!
-//! Afterwards, and again after the next opening and the next pass, a reader sees the latest value of
-//! every key at its offset, and nothing that was never written.
+//! Afterwards, and again after the next opening and the next pass, a reader sees the latest value
+//! of every key at its offset, and nothing that was never written.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -212,8 +212,8 @@ fn one_operation_that_fails_at_any_step_of_a_pass_loses_nothing() {
     assert!(removed.get() + offline > failed * 9 / 10, "{} of {failed} removed", removed.get());
 }
 
-/// A copy for another disk is asked for while a pass of compaction goes on: that one ends, none begins
-/// until the copy is made or given up, and every byte is copied once.
+/// A copy for another disk is asked for while a pass of compaction goes on: that one ends, none
+/// begins until the copy is made or given up, and every byte is copied once.
 async fn copy_amid_a_pass(after: u64) -> Vec<u64> {
     const TARGET: &str = "/other/keys-0";
     let log = open_log(true).await;

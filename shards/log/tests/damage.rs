@@ -344,8 +344,8 @@ fn a_file_that_gets_shorter_while_it_is_served_fails_only_its_readers() {
     });
 }
 
-/// Whatever bit of a sealed segment flips: a reader gets what was written or an error that says where,
-/// and only the damaged batch and those up to the next index entry are out of reach.
+/// Whatever bit of a sealed segment flips: a reader gets what was written or an error that says
+/// where, and only the damaged batch and those up to the next index entry are out of reach.
 #[test]
 fn a_flipped_bit_is_never_served_and_the_rest_stays_readable() {
     let mut bench = Bench::new(true);

@@ -1,5 +1,5 @@
-//! Checking a partition's files: nothing is said of sound ones, and a flipped bit anywhere is either
-//! told or changes nothing that a reader gets.
+//! Checking a partition's files: nothing is said of sound ones, and a flipped bit anywhere is
+//! either told or changes nothing that a reader gets.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;

@@ -1,5 +1,6 @@
-//! Look-ups by time against a brute-force list of records: any codec, timestamps out of order and in
-//! the future, LogAppendTime, offsets that batches skip; and how much of the log one look-up reads.
+//! Look-ups by time against a brute-force list of records: any codec, timestamps out of order and
+//! in the future, LogAppendTime, offsets that batches skip; and how much of the log one look-up
+//! reads.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod common;
@@ -164,8 +165,8 @@ fn a_look_up_reads_the_same_little_of_a_small_and_of_a_large_log() {
     }
 }
 
-/// The first look-up after an opening asks every segment for its largest time: the checkpoint has it.
-/// Without one it is read from the end of each time index, and no whole index is read.
+/// The first look-up after an opening asks every segment for its largest time: the checkpoint has
+/// it. Without one it is read from the end of each time index, and no whole index is read.
 #[test]
 fn the_first_look_up_after_an_opening_reads_nothing_of_most_segments() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -205,9 +206,9 @@ fn the_first_look_up_after_an_opening_reads_nothing_of_most_segments() {
                 *asked = bytes_asked() - before;
             }
             let first = asked[0].saturating_sub(asked[1]);
-            // Of the records two places are read, of two segments the indexes, and where the largest times
-            // are not known, of each segment the end of one: opening, asking for the size and reading
-            // count as 16 KiB each.
+            // Of the records two places are read, of two segments the indexes, and where the
+            // largest times are not known, of each segment the end of one: opening, asking for the
+            // size and reading count as 16 KiB each.
             let bound = match listed {
                 true => 192 << 10,
                 false => segments * (52 << 10) + 2 * indexes / segments + (768 << 10),
@@ -332,8 +333,8 @@ async fn compare_bounded(log: &Log, dice: &mut Dice, clock: i64) -> usize {
     found_some
 }
 
-/// Segments that compaction has made and joined, batches with holes and without a record, markers of
-/// transactions, open ones at the end: before and after passes, and from the files alone.
+/// Segments that compaction has made and joined, batches with holes and without a record, markers
+/// of transactions, open ones at the end: before and after passes, and from the files alone.
 #[test]
 fn look_ups_by_time_in_a_compacted_log_with_transactions_find_what_is_there() {
     let mut holes = 0;

@@ -356,9 +356,10 @@ async fn upkeep(log: Log, ledger: Rc<RefCell<Ledger>>, mut dice: Dice) {
     }
 }
 
-/// Seeds that once found something: a batch that passes the end of its segment was taken for the end
-/// of the log (79), removed segments came back after a second power cut (176), a snapshot was removed
-/// with its segment and then read (436), DeleteRecords in a folder whose name was not synced (798).
+/// Seeds that once found something: a batch that passes the end of its segment was taken for the
+/// end of the log (79), removed segments came back after a second power cut (176), a snapshot was
+/// removed with its segment and then read (436), DeleteRecords in a folder whose name was not
+/// synced (798).
 const FOUND: [u64; 4] = [79, 176, 436, 798];
 
 fn seeds(default: u64) -> Vec<u64> {
@@ -461,7 +462,8 @@ fn a_failing_disk_takes_the_log_offline_and_loses_nothing_acknowledged() {
     }
 }
 
-/// A medium that rots while it is read: what is served is what was written, and what is not says so.
+/// A medium that rots while it is read: what is served is what was written, and what is not says
+/// so.
 fn rotting(seed: u64) -> usize {
     let mut world = World::new(seed);
     let config =
@@ -685,8 +687,8 @@ fn logs_that_close_together_survive_a_power_cut() {
     }
 }
 
-/// A topic that begins to ask for syncs when its file is there already: the names of the file and of
-/// its folder must be synced as well before that counts.
+/// A topic that begins to ask for syncs when its file is there already: the names of the file and
+/// of its folder must be synced as well before that counts.
 #[test]
 fn a_topic_that_asks_for_syncs_later_keeps_what_they_cover() {
     for seed in 0..40 {
@@ -719,8 +721,8 @@ fn a_topic_that_asks_for_syncs_later_keeps_what_they_cover() {
     }
 }
 
-/// Something cut the file below a checkpoint that vouches for nothing, as earlier releases wrote it. When
-/// the log has grown past it again, the position in it is in the middle of another batch.
+/// Something cut the file below a checkpoint that vouches for nothing, as earlier releases wrote
+/// it. When the log has grown past it again, the position in it is in the middle of another batch.
 #[test]
 fn a_checkpoint_that_the_log_fell_short_of_is_not_trusted_later() {
     let mut world = World::new(1);
@@ -762,8 +764,8 @@ fn a_checkpoint_that_the_log_fell_short_of_is_not_trusted_later() {
     );
 }
 
-/// Retention on a disk without one free byte, where the start of the log cannot be written down: what
-/// its checkpoint vouched for goes, and a crash at any step of that leaves nothing to miss.
+/// Retention on a disk without one free byte, where the start of the log cannot be written down:
+/// what its checkpoint vouched for goes, and a crash at any step of that leaves nothing to miss.
 #[test]
 fn what_goes_from_a_full_disk_is_not_missed_after_a_crash_at_any_step() {
     let config = || LogConfig {
@@ -823,8 +825,8 @@ fn what_goes_from_a_full_disk_is_not_missed_after_a_crash_at_any_step() {
     }
 }
 
-/// Damage below the recovery point that a recovery happens to meet: the log ends there, a segment behind it
-/// is set aside, and a crash at any step leaves a log that opens.
+/// Damage below the recovery point that a recovery happens to meet: the log ends there, a segment
+/// behind it is set aside, and a crash at any step leaves a log that opens.
 #[test]
 fn damage_that_recovery_cuts_is_not_missed_after_a_crash_at_any_step() {
     let config =
@@ -891,7 +893,8 @@ fn without_producers(mut checkpoint: Vec<u8>) -> Vec<u8> {
     checkpoint
 }
 
-/// A checkpoint without its list of one segment and its producers' batches, of which there are none.
+/// A checkpoint without its list of one segment and its producers' batches, of which there are
+/// none.
 fn of_version_1(mut checkpoint: Vec<u8>) -> Vec<u8> {
     let listed = checkpoint.split_off(checkpoint.len() - (4 + 24 + 4));
     assert_eq!((&listed[..4], &listed[28..]), (&[0, 0, 0, 1][..], &[0; 4][..]));

@@ -246,7 +246,8 @@ fn the_last_stable_offset_is_never_below_the_start() {
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }
 
-/// An administrator ends only what is open, and cannot claim what a coordinator might be refused for.
+/// An administrator ends only what is open, and cannot claim what a coordinator might be refused
+/// for.
 #[test]
 fn by_hand_a_transaction_can_only_be_aborted_as_it_is_known() {
     let outcome = World::new(1).run(|| async {
@@ -279,7 +280,8 @@ fn by_hand_a_transaction_can_only_be_aborted_as_it_is_known() {
         assert_eq!((log.last_stable_offset(), log.log_end_offset()), (2, 2));
         assert_eq!(put(false, 0, 0, admin).unwrap().last_offset, 1, "nothing is open any more");
         assert_eq!(log.log_end_offset(), 2);
-        // A coordinator is known now, of an epoch that no coordinator has: the one of now is not fenced.
+        // A coordinator is known now, of an epoch that no coordinator has: the one of now is not
+        // fenced.
         put(false, 0, i32::MAX, coordinator).unwrap();
         let fenced = put(true, 0, 2, coordinator);
         assert!(matches!(fenced, Err(ProducerRejection::CoordinatorFenced { .. })), "{fenced:?}");

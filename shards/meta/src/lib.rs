@@ -1,6 +1,7 @@
 //! Cluster metadata: image, deltas, controller managers and the configuration registry.
 //!
-//! Everything here is pure: no I/O, no clock, no random numbers; what is needed of them is an argument.
+//! Everything here is pure: no I/O, no clock, no random numbers; what is needed of them is an
+//! argument.
 
 #![forbid(unsafe_code)]
 

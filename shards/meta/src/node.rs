@@ -8,8 +8,8 @@ pub const SHARDS_PER_BROKER: i32 = 1000;
 pub struct NodeId(pub i32);
 
 impl NodeId {
-    /// The node of a broker's shard. Broker ids above 2,147,482 do not fit; the configuration refuses
-    /// them, so this saturates only on a programmer's error.
+    /// The node of a broker's shard. Broker ids above 2,147,482 do not fit; the configuration
+    /// refuses them, so this saturates only on a programmer's error.
     pub fn of(broker_id: i32, shard: u16) -> Self {
         debug_assert!(i32::from(shard) < SHARDS_PER_BROKER, "shard {shard}");
         NodeId(broker_id.saturating_mul(SHARDS_PER_BROKER).saturating_add(i32::from(shard)))

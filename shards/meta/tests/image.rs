@@ -78,8 +78,8 @@ fn a_delta_says_what_a_shard_has_to_do() {
     assert_eq!(changes.created, [(ID, 0)]);
     assert!(changes.leadership.is_empty() && changes.deleted.is_empty() && !changes.nodes);
 
-    // Created and deleted in one delta: nothing to do. A new partition of an old topic that goes with
-    // the topic: only the topic.
+    // Created and deleted in one delta: nothing to do. A new partition of an old topic that goes
+    // with the topic: only the topic.
     let short = Uuid([8; 16]);
     let records = vec![
         topic("short", short),

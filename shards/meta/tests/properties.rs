@@ -1,5 +1,5 @@
-//! Random sequences of commands: the invariants of the metadata hold after each, a snapshot builds the
-//! same image, and so does replaying every record from the beginning.
+//! Random sequences of commands: the invariants of the metadata hold after each, a snapshot builds
+//! the same image, and so does replaying every record from the beginning.
 
 #![allow(clippy::unwrap_used)]
 

@@ -3,11 +3,12 @@
 //! Owns: one number of bytes for one shard and one disk, moved by how long the producers' own small
 //! writes take: those that take much longer than the quickest of late narrow it, the others let it
 //! grow by a little while bulk data waits for it. So a disk's own queue stays short whatever the
-//! disk is: one that carries much at a time, one that is slow, one whose host lets only so many bytes
-//! a second through. Below one operation the window becomes a pause after each. Never stops bulk data
-//! altogether: at the worst it gets 16 MiB a second.
+//! disk is: one that carries much at a time, one that is slow, one whose host lets only so many
+//! bytes a second through. Below one operation the window becomes a pause after each. Never stops
+//! bulk data altogether: at the worst it gets 16 MiB a second.
 //!
-//! What a write waits for the core counts too: a shard that has too much to do carries less bulk data.
+//! What a write waits for the core counts too: a shard that has too much to do carries less bulk
+//! data.
 //!
 //! Pure: the queue (`disk_queue.rs`) tells it what began and ended, and when.
 
@@ -34,8 +35,8 @@ const SLACK: Duration = Duration::from_micros(400);
 const REMEMBERED: Duration = Duration::from_secs(10);
 
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// What bulk data gets in a second however long writes take: a consumer that catches up, retention and
-/// compaction must come to an end.
+/// What bulk data gets in a second however long writes take: a consumer that catches up, retention
+/// and compaction must come to an end.
 const RATE_LEAST: f64 = (16 << 20) as f64;
 
 pub(crate) struct BulkWindow {

@@ -274,7 +274,8 @@ impl DiskQueues {
         self.resumes().is_some()
     }
 
-    /// When operations that wait may start though nothing ends before; perhaps that is past already.
+    /// When operations that wait may start though nothing ends before; perhaps that is past
+    /// already.
     pub(crate) fn resumes(&self) -> Option<Instant> {
         let waiting = self.queues.iter().filter(|queue| queue.waiting > 0);
         waiting.filter_map(|queue| queue.paused_until).min()

@@ -135,8 +135,8 @@ pub async fn sync_disk(dir: &Path) -> io::Result<()> {
     run(Op::SyncDisk { path: OpPath::new(dir)?, watch: None }).await.0.map(drop)
 }
 
-/// Remembers what a disk has lost: the kernel tells of a write that failed behind everybody's back once
-/// to each that had the disk open then, whoever else was told.
+/// Remembers what a disk has lost: the kernel tells of a write that failed behind everybody's back
+/// once to each that had the disk open then, whoever else was told.
 pub struct DiskWatch(Handle);
 
 impl DiskWatch {

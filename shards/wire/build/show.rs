@@ -1,4 +1,5 @@
-//! The code that tells what a structure holds, for messages that are kept in files: tools print them.
+//! The code that tells what a structure holds, for messages that are kept in files: tools print
+//! them.
 
 use std::fmt::Write;
 
@@ -6,8 +7,8 @@ use crate::fields::{Condition, condition};
 use crate::names;
 use crate::schema::{Field, Versions};
 
-/// Whether messages of this kind can be shown; requests and responses are not, which keeps the crate quick
-/// to compile.
+/// Whether messages of this kind can be shown; requests and responses are not, which keeps the
+/// crate quick to compile.
 pub fn is_shown(kind: &str) -> bool {
     !matches!(kind, "request" | "response" | "header")
 }

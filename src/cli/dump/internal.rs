@@ -1,6 +1,6 @@
-//! Records of internal topics in words and as JSON: group offsets, transactions, cluster metadata, and
-//! control records of any topic. The messages are those of `wire`, the names in JSON those of Kafka's
-//! schemas.
+//! Records of internal topics in words and as JSON: group offsets, transactions, cluster metadata,
+//! and control records of any topic. The messages are those of `wire`, the names in JSON those of
+//! Kafka's schemas.
 //!
 //! ```json
 //! {"type": "OffsetCommitKey", "version": 1, "data": {"group": "g", "topic": "t", "partition": 3}}

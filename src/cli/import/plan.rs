@@ -131,8 +131,8 @@ async fn offset_beside(folder: &Path, file: &str, topic: &str, number: i32) -> O
     lines.iter().find(|l| l.topic == topic && l.partition == number).map(|l| l.offset)
 }
 
-/// The start that a Corelane partition has in its own folder. What is left of a time when it was one,
-/// and of another topic, says nothing any more.
+/// The start that a Corelane partition has in its own folder. What is left of a time when it was
+/// one, and of another topic, says nothing any more.
 async fn own_start(folder: &Path, topic_id: Option<Uuid>) -> Result<i64> {
     let path = folder.join(OWN_CHECKPOINT);
     let mut start = 0;

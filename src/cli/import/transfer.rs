@@ -17,8 +17,8 @@ use crate::process::import_journal::{Entry, STAGING};
 const COPY_BYTES: usize = 1 << 20;
 /// Space that an import leaves free on a disk.
 const SPARE_BYTES: u64 = 64 << 20;
-/// What an opening would remove. Of what compaction had in the making a `.cleaned` file is wanted: it
-/// tells that the `.swap` files beside it do not count.
+/// What an opening would remove. Of what compaction had in the making a `.cleaned` file is wanted:
+/// it tells that the `.swap` files beside it do not count.
 const LEFT_OUT: [&str; 2] = [".deleted", ".tmp"];
 
 /// Where each partition comes from and goes to. Moves within a file system are renames.

@@ -141,8 +141,8 @@ pub fn compressed_block(codec: Codec, data: &[u8]) {
             assert_eq!(whole, pieces);
         }
         (Err(_), Err(_)) => {}
-        // The library itself judges damaged frames differently: only a stream needs the window that a
-        // frame declares, and only a stream takes an empty last block of any type.
+        // The library itself judges damaged frames differently: only a stream needs the window that
+        // a frame declares, and only a stream takes an empty last block of any type.
         _ if codec == Codec::Zstd => {}
         _ => panic!("{codec}: {:?} but {:?}", whole.map(|w| w.len()), pieces.map(|p| p.len())),
     }

@@ -69,8 +69,8 @@ impl Member {
         &self.owned
     }
 
-    /// Joins by the first call, and takes what it is given. After a change the next heartbeat is due
-    /// at once: it says so.
+    /// Joins by the first call, and takes what it is given. After a change the next heartbeat is
+    /// due at once: it says so.
     pub fn heartbeat(&mut self) -> Result<Change> {
         let joins = self.epoch == JOIN;
         let owned = TopicPartitions {

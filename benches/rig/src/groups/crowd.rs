@@ -138,7 +138,8 @@ impl Crowd<'_, '_> {
 }
 
 impl Rebalances<'_> {
-    /// A broker may compute a new assignment only once a second (group.consumer.assignment.interval.ms).
+    /// A broker may compute a new assignment only once a second
+    /// (group.consumer.assignment.interval.ms).
     fn pause(&self) -> Duration {
         match self.protocol {
             Protocol::Classic => Duration::ZERO,

@@ -1,8 +1,8 @@
 //! Consumer groups as the rig plays them: light members that speak the protocol themselves, since a
 //! hundred real consumers do not fit on a machine beside the broker they load.
 //!
-//! A member is a thread with one connection to its group's coordinator. It says what a real one says
-//! and when (it heartbeats in the interval of its group, answers a rebalance at once, gives up
+//! A member is a thread with one connection to its group's coordinator. It says what a real one
+//! says and when (it heartbeats in the interval of its group, answers a rebalance at once, gives up
 //! partitions before it says so), but for reading records: only `first_record` does.
 
 pub mod board;

@@ -1,5 +1,6 @@
 //! Consumer groups: a member's way to its first record, rebalances of many members, commits; and on
-//! a broker of its own, what thousands of idle groups cost and how soon they are back after a restart.
+//! a broker of its own, what thousands of idle groups cost and how soon they are back after a
+//! restart.
 
 use std::thread;
 use std::time::{Duration, Instant};

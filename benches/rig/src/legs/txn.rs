@@ -1,5 +1,6 @@
-//! Transactions: how many a second, how long they take, what idempotence costs; and on a broker of its
-//! own, what a hundred thousand producer ids cost and how soon it is back with them after a restart.
+//! Transactions: how many a second, how long they take, what idempotence costs; and on a broker of
+//! its own, what a hundred thousand producer ids cost and how soon it is back with them after a
+//! restart.
 
 use std::thread;
 use std::time::Duration;
@@ -192,8 +193,8 @@ impl Leg<'_> {
         }
     }
 
-    /// What the ids took beyond the batches. Kafka's resident memory grows by garbage and shrinks by
-    /// its own rules, so that its live heap is what counts, where it can be had.
+    /// What the ids took beyond the batches. Kafka's resident memory grows by garbage and shrinks
+    /// by its own rules, so that its live heap is what counts, where it can be had.
     fn state_of_ids(&mut self, count: usize, [before, without, with]: [Held; 3]) {
         let beyond = |of: fn(&Held) -> Option<f64>| {
             Some((of(&with)? - of(&without)?) - (of(&without)? - of(&before)?))

@@ -1,8 +1,8 @@
 //! Latency histograms: what a report keeps of one, and the percentile text file beside it.
 //!
 //! All values are nanoseconds. A report keeps counts by value, coarser than what was recorded (see
-//! [`RELATIVE_ERROR`]) so that a report of many rows stays small; counts of several add up. The text
-//! file has all of the recorded precision, in the format that HdrHistogram's plotter reads.
+//! [`RELATIVE_ERROR`]) so that a report of many rows stays small; counts of several add up. The
+//! text file has all of the recorded precision, in the format that HdrHistogram's plotter reads.
 
 use std::fmt::Write as _;
 

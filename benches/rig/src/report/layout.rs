@@ -1,5 +1,6 @@
-//! How the rows of a report stand on a page, the same for Markdown and HTML: sections by group, under
-//! them titles, each with its rows of all subjects, and what one subject's figure is beside another's.
+//! How the rows of a report stand on a page, the same for Markdown and HTML: sections by group,
+//! under them titles, each with its rows of all subjects, and what one subject's figure is beside
+//! another's.
 
 use super::{Better, Measure, Report, Row, Subject, row::number};
 

@@ -76,7 +76,8 @@ pub enum Subject {
 pub enum Loop {
     /// A schedule fixed in advance; latency runs from the moment at which something was due.
     Open,
-    /// The next one when the last one is answered: says how much goes through, not how long it takes.
+    /// The next one when the last one is answered: says how much goes through, not how long it
+    /// takes.
     Closed,
     /// No load of requests.
     None,

@@ -1,7 +1,7 @@
 //! Holds a report against `benches/report.schema.json`, for tests of everything that writes one.
 //!
-//! Knows the words of JSON Schema that the file uses. A word that it does not know is a violation of
-//! its own, so that nothing in the file goes unchecked.
+//! Knows the words of JSON Schema that the file uses. A word that it does not know is a violation
+//! of its own, so that nothing in the file goes unchecked.
 
 use serde_json::{Map, Value};
 

@@ -1,8 +1,8 @@
 //! Closed-loop produce with and without idempotence, by the same client.
 //!
-//! As `produce`, but that every batch is stamped before it leaves: with the producer's id, epoch and
-//! next sequence, or with those of nobody. The checksum is made anew either way, so that the client has
-//! the same to do and the difference is the broker's.
+//! As `produce`, but that every batch is stamped before it leaves: with the producer's id, epoch
+//! and next sequence, or with those of nobody. The checksum is made anew either way, so that the
+//! client has the same to do and the difference is the broker's.
 
 use std::io::IoSlice;
 use std::thread;

@@ -1,7 +1,9 @@
-//! Thousands of producer ids that have written to one partition: made, and asked for what they wrote.
+//! Thousands of producer ids that have written to one partition: made, and asked for what they
+//! wrote.
 //!
 //! Each has written one batch of one small record. Whether the broker still knows it shows when the
-//! batch is sent again: the answer must be the offset of the first time, and nothing may be appended.
+//! batch is sent again: the answer must be the offset of the first time, and nothing may be
+//! appended.
 
 use std::thread;
 use std::time::Instant;

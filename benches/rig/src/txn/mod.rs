@@ -1,5 +1,5 @@
-//! Transactional producers as the rig plays them: a thread and a few connections each, which say what a
-//! real producer says and nothing else.
+//! Transactional producers as the rig plays them: a thread and a few connections each, which say
+//! what a real producer says and nothing else.
 //!
 //! A transaction is one batch to one partition, whose turn it is, and the commit. The new protocol
 //! (KIP-890) leaves it to the partition's leader to make it part of the transaction, and has a new
@@ -33,8 +33,8 @@ const ADD_VERSION: i16 = 3;
 const TRANSACTION_TIMEOUT_MS: i32 = 60_000;
 const FOUND_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// As long as Kafka's client waits for a transaction that is just ending; a shorter wait than it has
-/// after other answers of this kind, and the same for both brokers.
+/// As long as Kafka's client waits for a transaction that is just ending; a shorter wait than it
+/// has after other answers of this kind, and the same for both brokers.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 const TRY_FOR: Duration = Duration::from_secs(60);
 
@@ -122,7 +122,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Takes a transactional id. The first that is asked for has the broker make its internal topic.
+    /// Takes a transactional id. The first that is asked for has the broker make its internal
+    /// topic.
     pub fn open(at: SocketAddr, id: &str, topic: &Topic, protocol: Protocol) -> Result<Self> {
         let begun = Instant::now();
         loop {

@@ -1,7 +1,8 @@
-//! Transactions of many transactional ids at once: as fast as their answers come, and at a fixed rate.
+//! Transactions of many transactional ids at once: as fast as their answers come, and at a fixed
+//! rate.
 //!
-//! A thread an id. At a fixed rate a transaction's latency runs from the moment at which it was due, so
-//! a broker that holds one up is charged for all that have to wait behind it.
+//! A thread an id. At a fixed rate a transaction's latency runs from the moment at which it was
+//! due, so a broker that holds one up is charged for all that have to wait behind it.
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -117,7 +118,8 @@ pub struct Pace {
     pub length: Duration,
 }
 
-/// From the moments at which transactions were due to the answers to their commits, in microseconds.
+/// From the moments at which transactions were due to the answers to their commits, in
+/// microseconds.
 pub fn run_paced(
     producers: &mut [Producer],
     content: &Content,

@@ -1,4 +1,5 @@
-//! ConsumerGroupHeartbeat (68): all that a member of a KIP-848 group ever says about its membership.
+//! ConsumerGroupHeartbeat (68): all that a member of a KIP-848 group ever says about its
+//! membership.
 
 use coord::{Reply as Answer, Request as Asked};
 use wire::ErrorCode;

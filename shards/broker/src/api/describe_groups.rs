@@ -73,8 +73,8 @@ fn operations(asked: bool) -> i32 {
     if asked { GROUP_OPERATIONS } else { NOT_ASKED }
 }
 
-/// Each name once: a group named a thousand times is answered once, or a small request could ask for an
-/// answer of any size.
+/// Each name once: a group named a thousand times is answered once, or a small request could ask
+/// for an answer of any size.
 pub(super) fn distinct<'a>(
     names: &Array<'a, Text<'a>>,
 ) -> Result<Vec<Text<'a>>, crate::reply::Close> {

@@ -1,9 +1,10 @@
-//! DescribeProducers (61): what the leader of a partition remembers of its producers, above all who has a
-//! transaction open and since which offset.
+//! DescribeProducers (61): what the leader of a partition remembers of its producers, above all who
+//! has a transaction open and since which offset.
 //!
-//! Producers may be too many for one answer. Who asks for many partitions looks for transactions that hang:
-//! from then on the idle ones are left out, and a partition whose open transactions have no room either is
-//! answered as if it were led elsewhere, so that clients ask for it again, beside fewer others.
+//! Producers may be too many for one answer. Who asks for many partitions looks for transactions
+//! that hang: from then on the idle ones are left out, and a partition whose open transactions have
+//! no room either is answered as if it were led elsewhere, so that clients ask for it again, beside
+//! fewer others.
 
 use log::ProducerView;
 use log::producer_state::MAX_PRODUCERS;

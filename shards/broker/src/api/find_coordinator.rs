@@ -1,8 +1,9 @@
 //! FindCoordinator (10): which shard node a group, transaction or share key belongs to.
 //!
-//! Answers in shard nodes: the key's partition of the internal topic is led by its shard. The topics of
-//! group offsets and of transactions are made when the first group, or transactional id, is asked for. While
-//! that of share groups does not exist, the partition's number modulo the shards answers.
+//! Answers in shard nodes: the key's partition of the internal topic is led by its shard. The
+//! topics of group offsets and of transactions are made when the first group, or transactional id,
+//! is asked for. While that of share groups does not exist, the partition's number modulo the
+//! shards answers.
 
 use meta::controller::{GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC};
 use tracing::warn;
@@ -110,8 +111,8 @@ fn find(request: &Request, key_type: i8, key: &str) -> Result<Endpoint, (ErrorCo
     }
 }
 
-/// Makes the topic if it is not there. One that cannot be made now is tried again with the next request:
-/// clients come back.
+/// Makes the topic if it is not there. One that cannot be made now is tried again with the next
+/// request: clients come back.
 pub(super) async fn create_internal_topic(shard: &Shard, topic: &str) {
     if shard.image().topic_by_name(topic).is_some() {
         return;

@@ -1,5 +1,5 @@
-//! InitProducerId (22): the id and epoch that a producer writes with. Without a transactional id an id that
-//! no other producer ever gets; with one, what its coordinator says.
+//! InitProducerId (22): the id and epoch that a producer writes with. Without a transactional id an
+//! id that no other producer ever gets; with one, what its coordinator says.
 
 use coord::txn::{TxnReply, TxnRequest};
 use wire::ErrorCode;

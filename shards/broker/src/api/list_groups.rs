@@ -1,4 +1,5 @@
-//! ListGroups (16): the groups that this shard node coordinates, and no others: clients ask every node.
+//! ListGroups (16): the groups that this shard node coordinates, and no others: clients ask every
+//! node.
 
 use coord::{Reply as Answer, Request as Asked};
 use wire::ErrorCode;

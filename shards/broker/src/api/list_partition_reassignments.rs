@@ -1,4 +1,5 @@
-//! ListPartitionReassignments (46): the moves under way between nodes, for tools that wait for them.
+//! ListPartitionReassignments (46): the moves under way between nodes, for tools that wait for
+//! them.
 
 use wire::messages::list_partition_reassignments_request::ListPartitionReassignmentsRequest;
 use wire::messages::list_partition_reassignments_response::{

@@ -1,5 +1,5 @@
-//! ListTransactions (66) and DescribeTransactions (65): what the coordinators of this shard node know;
-//! clients ask every node.
+//! ListTransactions (66) and DescribeTransactions (65): what the coordinators of this shard node
+//! know; clients ask every node.
 
 use ahash::AHashSet;
 use coord::txn::{IdPattern, TxnReply, TxnRequest, join_lists};
@@ -75,8 +75,8 @@ pub(crate) async fn handle_describe(request: Request) -> Handled {
     })
 }
 
-/// Describes one, or refuses it if it does not fit into one answer with those before it; `left` says how
-/// many more partitions do.
+/// Describes one, or refuses it if it does not fit into one answer with those before it; `left`
+/// says how many more partitions do.
 async fn describe(request: &Request, id: &str, left: &mut usize) -> TxnReply {
     let asked = TxnRequest::Describe(id);
     if *left > 0 {

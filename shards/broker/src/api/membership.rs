@@ -1,5 +1,5 @@
-//! JoinGroup (11), SyncGroup (14), Heartbeat (12) and LeaveGroup (13): the classic protocol of group
-//! members. A join or sync may wait for the others; until it is answered nothing else of its
+//! JoinGroup (11), SyncGroup (14), Heartbeat (12) and LeaveGroup (13): the classic protocol of
+//! group members. A join or sync may wait for the others; until it is answered nothing else of its
 //! connection is. It gives its memory back before it waits: many of them must not keep others from
 //! theirs for minutes.
 
@@ -15,8 +15,8 @@ use super::{DESCRIBED_ITEMS_MAX, REQUEST_ITEMS_MAX, Request, check_items, other_
 use crate::groups::{Begun, ask, begin};
 use crate::reply::Handled;
 
-/// Protocols that a member offers at most. Clients offer a handful, Apache Kafka takes any number; each is
-/// looked for in those of all other members.
+/// Protocols that a member offers at most. Clients offer a handful, Apache Kafka takes any number;
+/// each is looked for in those of all other members.
 const PROTOCOLS_MAX: usize = 1_000;
 /// A dash and a random id.
 const MEMBER_ID_SUFFIX: usize = 37;
@@ -80,14 +80,14 @@ pub(crate) async fn handle_sync(mut request: Request) -> Handled {
     }
 }
 
-/// Whether so much can be part of a group's record: one that is too large for the topic would cost all
-/// groups of its partition their coordinator.
+/// Whether so much can be part of a group's record: one that is too large for the topic would cost
+/// all groups of its partition their coordinator.
 fn fits_in_a_record(request: &Request, bytes: usize) -> bool {
     bytes <= request.shard.topic_config(GROUP_OFFSETS_TOPIC).max_message_bytes as usize
 }
 
-/// Member ids are made of the client's name and 37 characters more, and have to fit in answers of all
-/// versions.
+/// Member ids are made of the client's name and 37 characters more, and have to fit in answers of
+/// all versions.
 fn can_be_named_after(name: &str) -> bool {
     name.len() + MEMBER_ID_SUFFIX <= i16::MAX as usize
 }

@@ -184,8 +184,8 @@ async fn described(shard: &Shard, topic: &meta::Topic) -> MetadataResponseTopic<
     }
 }
 
-/// The leader as clients are told, and with which error. One whose data directory cannot be used leads
-/// for nobody, as in Apache Kafka: clients look again until there is one.
+/// The leader as clients are told, and with which error. One whose data directory cannot be used
+/// leads for nobody, as in Apache Kafka: clients look again until there is one.
 pub(crate) fn leader(partition: &meta::Partition, offline: &[i32]) -> (i32, ErrorCode) {
     if partition.leader == meta::NO_LEADER || offline.contains(&partition.leader.0) {
         (meta::NO_LEADER.0, ErrorCode::LeaderNotAvailable)

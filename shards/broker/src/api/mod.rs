@@ -308,15 +308,15 @@ const REQUEST_ITEMS_MAX: usize = 200_000;
 /// The same where every item is answered with all its settings.
 const DESCRIBED_ITEMS_MAX: usize = 10_000;
 
-/// Items of a request that names them in lists by topic, or in others: each list is one as well, as an
-/// empty one is answered too.
+/// Items of a request that names them in lists by topic, or in others: each list is one as well, as
+/// an empty one is answered too.
 fn items_in(lists: impl Iterator<Item = usize>) -> usize {
     lists.fold(0, |items, list| items.saturating_add(list).saturating_add(1))
 }
 
 /// # Errors
-/// The request names more than its answer could hold: it is refused as a whole, or the connection has to
-/// close (`too_many`).
+/// The request names more than its answer could hold: it is refused as a whole, or the connection
+/// has to close (`too_many`).
 fn check_items(items: usize, most: usize) -> Result<(), Close> {
     if items > most { Err(Close::TooManyItems { items, most }) } else { Ok(()) }
 }

@@ -1,9 +1,9 @@
 //! The answer to a request that names more than may be answered.
 //!
-//! Apache Kafka answers requests of any number of items that fit into a frame; here there are bounds, as
-//! a small frame must not ask for gigabytes. Where an answer has a place for an error of the whole it
-//! says INVALID_REQUEST, which clients do not retry. Where it has not, every item would have to be named
-//! again, of which there are too many: the connection closes.
+//! Apache Kafka answers requests of any number of items that fit into a frame; here there are
+//! bounds, as a small frame must not ask for gigabytes. Where an answer has a place for an error of
+//! the whole it says INVALID_REQUEST, which clients do not retry. Where it has not, every item
+//! would have to be named again, of which there are too many: the connection closes.
 
 use wire::messages as m;
 use wire::{ApiKey, ErrorCode, Message, frame};

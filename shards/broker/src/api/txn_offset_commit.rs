@@ -12,8 +12,8 @@ use crate::groups::ask;
 use crate::reply::Handled;
 use crate::transactions::{self, Question};
 
-/// From this version on the client leaves it to the group's coordinator to make its partition part of the
-/// transaction.
+/// From this version on the client leaves it to the group's coordinator to make its partition part
+/// of the transaction.
 const ADDS_FROM: i16 = 5;
 /// From this version on clients know TRANSACTION_ABORTABLE.
 const ABORTABLE_FROM: i16 = 4;

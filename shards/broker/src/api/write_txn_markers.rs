@@ -1,6 +1,7 @@
-//! WriteTxnMarkers (27): ends transactions in the partitions that are led here. Admin clients send it to
-//! end one that hangs, and may end nothing else: coordinators here have a way of their own, and nobody is
-//! known yet by whom a marker may come as from a coordinator (Kafka: `ClusterAction`).
+//! WriteTxnMarkers (27): ends transactions in the partitions that are led here. Admin clients send
+//! it to end one that hangs, and may end nothing else: coordinators here have a way of their own,
+//! and nobody is known yet by whom a marker may come as from a coordinator (Kafka:
+//! `ClusterAction`).
 //!
 //! | a client's marker | answer |
 //! |---|---|

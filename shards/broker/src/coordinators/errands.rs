@@ -1,9 +1,9 @@
 //! Which partitions' coordinators have had others do something that is not done yet.
 //!
-//! Owns: the count of such errands, by partition and not by coordinator. The next coordinator of a partition
-//! may speak under the same leader epoch: nobody could tell a late errand of the former from one of its
-//! own. So it is not begun before the last one is done, whatever became of the former meanwhile. Bounded
-//! by what coordinators send.
+//! Owns: the count of such errands, by partition and not by coordinator. The next coordinator of a
+//! partition may speak under the same leader epoch: nobody could tell a late errand of the former
+//! from one of its own. So it is not begun before the last one is done, whatever became of the
+//! former meanwhile. Bounded by what coordinators send.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -35,8 +35,8 @@ struct Out {
 pub(super) struct Errands(RefCell<BTreeMap<Key, Out>>);
 
 impl Errands {
-    /// Whether some of the partition are out. If so, the coordinators are looked at again when the last
-    /// one is done.
+    /// Whether some of the partition are out. If so, the coordinators are looked at again when the
+    /// last one is done.
     pub fn holds_up(&self, partition: &Partition) -> bool {
         let mut all = self.0.borrow_mut();
         let out = all.get_mut(&key_of(partition));

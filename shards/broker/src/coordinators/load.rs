@@ -37,8 +37,8 @@ pub(super) struct Loaded<M> {
     pub took: Duration,
 }
 
-/// Reads the log as it stands into a new `machine`. `decompressed_max`: bytes that one batch may take
-/// when it is opened.
+/// Reads the log as it stands into a new `machine`. `decompressed_max`: bytes that one batch may
+/// take when it is opened.
 pub(super) async fn load<M: Machine>(
     partition: &Partition,
     mut machine: M,

@@ -1,11 +1,11 @@
-//! Coordinators on this shard, of whichever kind: a pure machine of `coord` for each partition of an
-//! internal topic that is led and open here.
+//! Coordinators on this shard, of whichever kind: a pure machine of `coord` for each partition of
+//! an internal topic that is led and open here.
 //!
-//! Owns: which partitions have one, and finding the one of a key. A coordinator comes with its partition
-//! (a task compares whenever one comes or goes), is loaded from the log in the background, and goes with
-//! the partition. It is not begun while a former one of the partition has something under way (`errands`).
-//! What one does once it is there is `seat`'s matter; what it is, its kind's: consumer groups (`groups`),
-//! transactions (`transactions`).
+//! Owns: which partitions have one, and finding the one of a key. A coordinator comes with its
+//! partition (a task compares whenever one comes or goes), is loaded from the log in the
+//! background, and goes with the partition. It is not begun while a former one of the partition has
+//! something under way (`errands`). What one does once it is there is `seat`'s matter; what it is,
+//! its kind's: consumer groups (`groups`), transactions (`transactions`).
 //!
 //! ```text
 //! partition opens ──► loading (14) ──► active ──► gone with the partition (16)
@@ -87,8 +87,8 @@ pub(crate) trait Machine: Sized + 'static {
     ) -> impl Future<Output = ()> + 'static;
 }
 
-/// A decision: its records are part of the machine already, and appended as one batch, or as several where
-/// it may be cut.
+/// A decision: its records are part of the machine already, and appended as one batch, or as
+/// several where it may be cut.
 pub(crate) struct Decided<M: Machine> {
     pub records: Vec<M::Record>,
     /// Numbers of records, ascending, after which a batch may end.
@@ -181,8 +181,8 @@ impl<M: Machine> Seats<M> {
         self.seats.borrow().values().cloned().collect()
     }
 
-    /// Hands a request to every coordinator. While some are still to come, that is the only answer; one
-    /// that goes elsewhere meanwhile is left out.
+    /// Hands a request to every coordinator. While some are still to come, that is the only answer;
+    /// one that goes elsewhere meanwhile is left out.
     pub async fn ask_all(
         &self,
         shard: &Shard,

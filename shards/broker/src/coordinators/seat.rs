@@ -1,8 +1,8 @@
 //! One coordinator at work: its log, those who wait for answers, and its deadlines.
 //!
-//! Owns: the order of a coordinator's decisions. Each is appended in the turn that made it; its answers
-//! leave when everything appended up to then is as durable as a produce with acks=all would be. A
-//! decision that the log has no memory for waits in the queue, and all later ones behind it.
+//! Owns: the order of a coordinator's decisions. Each is appended in the turn that made it; its
+//! answers leave when everything appended up to then is as durable as a produce with acks=all would
+//! be. A decision that the log has no memory for waits in the queue, and all later ones behind it.
 //!
 //! ```text
 //! request ──► decide ──► append ──► queue: [end, answers] ──► acknowledged ──► answers leave
@@ -35,7 +35,8 @@ use crate::shard::Shard;
 const HELD_MAX: usize = 256;
 /// A coordinator that was dropped although its log is whole is loaded again after this time.
 const RELOAD_AFTER: Duration = Duration::from_secs(1);
-/// One whose log could not be read is loaded again after this time: what failed may have been one read.
+/// One whose log could not be read is loaded again after this time: what failed may have been one
+/// read.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// A coordinator without space looks for some again after this time.
 const LOOK_AGAIN_MS: i64 = 500;
@@ -160,13 +161,14 @@ impl<M: Machine> Seat<M> {
         self.partition.index
     }
 
-    /// Whether there is no space for what the coordinator decides: who asks it for a decision would lose it
-    /// to everybody.
+    /// Whether there is no space for what the coordinator decides: who asks it for a decision would
+    /// lose it to everybody.
     pub fn is_out_of_space(&self, shard: &Shard) -> bool {
         shard.dirs.is_exhausted(self.partition.dir_number)
     }
 
-    /// Hands a request to the coordinator: `decide` asks it, under the token that its answer will have.
+    /// Hands a request to the coordinator: `decide` asks it, under the token that its answer will
+    /// have.
     pub fn hand_in(
         &self,
         shard: &Shard,
@@ -280,8 +282,8 @@ impl<M: Machine> Seat<M> {
         }
     }
 
-    /// Appends the marker that ends a producer's transaction: what it committed for groups counts from
-    /// now on, or is gone.
+    /// Appends the marker that ends a producer's transaction: what it committed for groups counts
+    /// from now on, or is gone.
     pub fn end_transaction(&self, marker: TransactionMarker) -> Ended {
         let mut phase = self.phase.borrow_mut();
         let active = match &mut *phase {
@@ -343,8 +345,8 @@ impl<M: Machine> Seat<M> {
         self.leave_with(&mut self.phase.borrow_mut(), code, None);
     }
 
-    /// Drops the coordinator: it holds what the log does not. `culprit`: the request that brought this
-    /// about, which is told the reason; others may come again.
+    /// Drops the coordinator: it holds what the log does not. `culprit`: the request that brought
+    /// this about, which is told the reason; others may come again.
     fn fail(&self, phase: &mut Phase<M>, failed: &Failed, culprit: Option<Token>) {
         let (topic, index) = (&self.partition.topic, self.partition.index);
         error!(%topic, partition = index, "the {} is dropped: {failed}", M::WHAT);

@@ -29,8 +29,8 @@ const LOOK_EVERY_LOW: Duration = Duration::from_millis(250);
 const TRY_EVERY: Duration = Duration::from_secs(5);
 /// One that does not answer a look or a probe for so long has failed.
 const ANSWER_WAIT: Duration = Duration::from_secs(15);
-/// The last part of that time begins when the shard sees that the rest is over: one that stood still
-/// itself takes in what was answered meanwhile.
+/// The last part of that time begins when the shard sees that the rest is over: one that stood
+/// still itself takes in what was answered meanwhile.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 /// For so long a producer waits for a look at the space.
 const LOOK_WAIT: Duration = Duration::from_millis(500);
@@ -48,8 +48,8 @@ pub(crate) fn start(shard: &Rc<Shard>) {
     }
 }
 
-/// At start, before anything is written: learns the space of a directory, and lets go of the reserve
-/// of one that has none.
+/// At start, before anything is written: learns the space of a directory, and lets go of the
+/// reserve of one that has none.
 pub(crate) async fn prepare(shard: &Rc<Shard>, number: usize) {
     let Some(path) = shard.dirs.path(number) else { return };
     let prepared = async {
@@ -160,8 +160,8 @@ pub(crate) fn note_space(shard: &Shard, number: usize, space: fs::Space) {
     }
 }
 
-/// Bytes arrive for a directory. When they could fill what is left of it, its space is looked at first: this
-/// returns when that is known, or the look takes too long to hold up anybody.
+/// Bytes arrive for a directory. When they could fill what is left of it, its space is looked at
+/// first: this returns when that is known, or the look takes too long to hold up anybody.
 pub(crate) async fn arrives(shard: &Rc<Shard>, number: usize, bytes: usize) {
     let Some(dir) = shard.dirs.dir(number) else { return };
     let left = dir.room.get().checked_sub(bytes as u64);
@@ -279,8 +279,8 @@ fn mend(shard: &Rc<Shard>, number: usize, mending: &mut Mending) {
     }
 }
 
-/// Retention of all that is in a directory, in a task of its own: the watch has to find out that a disk
-/// hangs, and must not hang with it.
+/// Retention of all that is in a directory, in a task of its own: the watch has to find out that a
+/// disk hangs, and must not hang with it.
 async fn retain_all(shard: Rc<Shard>, number: usize, retaining: Rc<Cell<bool>>) {
     let here = shard.open_partitions();
     for partition in here.iter().filter(|p| p.dir_number == number) {

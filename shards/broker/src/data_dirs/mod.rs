@@ -320,8 +320,8 @@ impl DataDirs {
         }
     }
 
-    /// The folder of a partition, by its topic's id and its number, is there: no later start may take
-    /// it for one that never was.
+    /// The folder of a partition, by its topic's id and its number, is there: no later start may
+    /// take it for one that never was.
     pub async fn note_made(&self, number: usize, partition: (Uuid, i32)) {
         if let (Some(dir), Some(path)) = (self.dirs.get(number), self.path(number)) {
             dir.made.note(path, partition).await;

@@ -1,12 +1,14 @@
-//! Where data directories were at earlier starts, so that one that is not named any more can be named.
+//! Where data directories were at earlier starts, so that one that is not named any more can be
+//! named.
 //!
-//! Owns: `corelane.directories`, beside the metadata log. Lives on shard 0. For people only: nothing is
-//! decided by it.
+//! Owns: `corelane.directories`, beside the metadata log. Lives on shard 0. For people only:
+//! nothing is decided by it.
 //!
 //! ```text
 //! dir 5WlAQ1sNQlSu3rRk1eXOvA /disk2/corelane 0b1f3a77
 //! ```
-//! The last word of a line is a CRC-32C of what is before it; a line where it is wrong does not count.
+//! The last word of a line is a CRC-32C of what is before it; a line where it is wrong does not
+//! count.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

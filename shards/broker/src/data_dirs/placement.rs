@@ -1,9 +1,9 @@
 //! Which data directory a new partition gets. Pure.
 //!
-//! The directory with the most free bytes for each partition that the same node has there, the new one
-//! counted; of equals, for each partition at all. So every core spreads its partitions over all disks:
-//! disks of one size get equally many, a larger or emptier one gets more, and one that is almost full
-//! gets nothing as long as another has room.
+//! The directory with the most free bytes for each partition that the same node has there, the new
+//! one counted; of equals, for each partition at all. So every core spreads its partitions over all
+//! disks: disks of one size get equally many, a larger or emptier one gets more, and one that is
+//! almost full gets nothing as long as another has room.
 
 use std::collections::BTreeMap;
 

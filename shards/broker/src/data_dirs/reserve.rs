@@ -2,8 +2,8 @@
 //!
 //! When a disk has nothing left, the file is cut to a last piece, and checkpoints, deletions and
 //! recovery have what it held; producers are refused long before. The last piece is for changes of
-//! metadata that find no space even so: without them no topic could be deleted. It is made anew when
-//! there is plenty again. Shard 0 alone touches it.
+//! metadata that find no space even so: without them no topic could be deleted. It is made anew
+//! when there is plenty again. Shard 0 alone touches it.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -40,8 +40,8 @@ pub(crate) async fn settle(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A change of metadata has found no space: lets go of a piece of the reserve. `false`: there is none
-/// left.
+/// A change of metadata has found no space: lets go of a piece of the reserve. `false`: there is
+/// none left.
 pub(crate) async fn give_up_some(dir: &Path) -> bool {
     let path = dir.join(FILE_NAME);
     let given_up = async {

@@ -16,9 +16,10 @@
 //! | usable | nowhere, and nothing says that it ever was | begun empty: a crash came before it was made |
 //! | usable | nowhere, but it was there, or a directory has failed | offline, never begun empty |
 //!
-//! That a partition was there is known from what each shard wrote down when it made it (`made.rs`), from a
-//! copy that could not take its place, and from the checkpoints that a clean shutdown leaves. While the
-//! broker runs only a new partition begins empty (`LocalPartitions::note_unmade`).
+//! That a partition was there is known from what each shard wrote down when it made it (`made.rs`),
+//! from a copy that could not take its place, and from the checkpoints that a clean shutdown
+//! leaves. While the broker runs only a new partition begins empty
+//! (`LocalPartitions::note_unmade`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -218,8 +219,8 @@ pub(crate) async fn remove_copies(data_dir: &Path, name: &str) -> io::Result<()>
     Ok(())
 }
 
-/// The metadata says that a partition is in `dir`, which is not there: the copy of a move that could
-/// not take its place may be. Returns whether it has its place now.
+/// The metadata says that a partition is in `dir`, which is not there: the copy of a move that
+/// could not take its place may be. Returns whether it has its place now.
 ///
 /// # Errors
 /// There is one, and it still cannot take its place.
@@ -385,7 +386,8 @@ async fn record(
     records
 }
 
-/// Says which partitions are offline or begin empty. Returns those that were somewhere, and must not.
+/// Says which partitions are offline or begin empty. Returns those that were somewhere, and must
+/// not.
 async fn missing(
     dirs: &DataDirs,
     image: &Image,

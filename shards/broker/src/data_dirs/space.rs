@@ -7,13 +7,15 @@
 //! | `Full` | under a twentieth, at most 512 MiB | producers get a retriable error as well |
 //! | | under half of the reserve | the reserve file is cut to its last piece: what is left is the broker's own |
 //!
-//! What the broker does on its own does not make a disk full: compaction and copies for a move end, and
-//! remove what they have written, before less is free than the mark of `Full`. Below it, where compaction
-//! may be what makes room and producers are refused anyway, compaction goes on down to a quarter of that.
+//! What the broker does on its own does not make a disk full: compaction and copies for a move end,
+//! and remove what they have written, before less is free than the mark of `Full`. Below it, where
+//! compaction may be what makes room and producers are refused anyway, compaction goes on down to a
+//! quarter of that.
 //!
-//! Reading, deleting, retention and metadata go on at every level. The space is looked at now and then,
-//! and when producers have sent half of what was left above the mark: they are refused before a write
-//! fails. Where somebody else fills the disk one may fail; then the level is `Full` from that moment on.
+//! Reading, deleting, retention and metadata go on at every level. The space is looked at now and
+//! then, and when producers have sent half of what was left above the mark: they are refused before
+//! a write fails. Where somebody else fills the disk one may fail; then the level is `Full` from
+//! that moment on.
 
 use reactor::fs::Space;
 
@@ -51,8 +53,8 @@ impl Marks {
         }
     }
 
-    /// A level is left only when there is clearly more than it asks for, or producers would be let in
-    /// and refused in turn.
+    /// A level is left only when there is clearly more than it asks for, or producers would be let
+    /// in and refused in turn.
     pub fn level(self, available: u64, before: Level) -> Level {
         let raised = |mark: u64, level: Level| match before >= level {
             true => mark + mark / 8,

@@ -5,10 +5,10 @@
 //! | a topic that the metadata log says was deleted | removed: a crash came between that and its renaming |
 //! | anybody else's: nothing says where it comes from | set aside as `-stray`, and never touched again |
 //!
-//! That a topic is not in the metadata is not enough to remove records: the metadata may be an older
-//! copy, or the folder another cluster's. The log must say that this topic, by its id, was deleted,
-//! and it has been read to its end by then. Deletions that its snapshots have taken the place of are
-//! not known any more: what is left of those stays.
+//! That a topic is not in the metadata is not enough to remove records: the metadata may be an
+//! older copy, or the folder another cluster's. The log must say that this topic, by its id, was
+//! deleted, and it has been read to its end by then. Deletions that its snapshots have taken the
+//! place of are not known any more: what is left of those stays.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -43,7 +43,8 @@ pub(crate) async fn ask(from: &api::Request, request: Request<'_, '_>) -> Reply 
     }
 }
 
-/// Hands a request to the coordinator of its group. After that the request itself is needed no more.
+/// Hands a request to the coordinator of its group. After that the request itself is needed no
+/// more.
 pub(crate) async fn begin(from: &api::Request, request: Request<'_, '_>) -> Begun {
     let refused = |code| Begun::Answered(request.refused(code, from.version));
     let group = request.group().unwrap_or_default();
@@ -70,7 +71,8 @@ pub(crate) async fn begin(from: &api::Request, request: Request<'_, '_>) -> Begu
     }
 }
 
-/// Asks for several groups, each of its own coordinator. The answers come in the order of the requests.
+/// Asks for several groups, each of its own coordinator. The answers come in the order of the
+/// requests.
 pub(crate) async fn ask_each(from: &api::Request, requests: &[Request<'_, '_>]) -> Vec<Reply> {
     let mut replies = Vec::with_capacity(requests.len());
     for some in requests.chunks(ASKED_AT_ONCE) {
@@ -112,8 +114,8 @@ fn hand_in(
     })
 }
 
-/// What is answered, whoever is asked, where a group has no name: committed offsets may be kept under
-/// the empty name, and it may be looked at.
+/// What is answered, whoever is asked, where a group has no name: committed offsets may be kept
+/// under the empty name, and it may be looked at.
 fn needs_a_name(request: &Request<'_, '_>) -> Option<ErrorCode> {
     match request {
         Request::JoinGroup(_)
@@ -132,7 +134,8 @@ fn needs_a_name(request: &Request<'_, '_>) -> Option<ErrorCode> {
     }
 }
 
-/// Whether the answer may take a record: on a disk without space it is refused, so that all others go on.
+/// Whether the answer may take a record: on a disk without space it is refused, so that all others
+/// go on.
 fn may_write(request: &Request<'_, '_>) -> bool {
     !matches!(
         request,

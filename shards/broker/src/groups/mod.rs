@@ -1,8 +1,8 @@
-//! Consumer groups on this shard: a coordinator (`coord`) for each partition of `__consumer_offsets`
-//! that is led and open here (`coordinators`).
+//! Consumer groups on this shard: a coordinator (`coord`) for each partition of
+//! `__consumer_offsets` that is led and open here (`coordinators`).
 //!
-//! Owns: the way of a request to the coordinator of its group, what the metadata means to groups, and
-//! their settings.
+//! Owns: the way of a request to the coordinator of its group, what the metadata means to groups,
+//! and their settings.
 
 mod ask;
 mod machine;
@@ -29,8 +29,8 @@ use crate::partition::Partition;
 use crate::shard::Shard;
 use metrics::Counted;
 
-/// Topics that coordinators may have missed the end of, the latest. Offsets of any more stay until they
-/// expire.
+/// Topics that coordinators may have missed the end of, the latest. Offsets of any more stay until
+/// they expire.
 pub(crate) const MISSED_MAX: usize = 10_000;
 
 /// The groups of one shard.
@@ -38,8 +38,8 @@ pub(crate) struct Groups {
     seats: Seats<Coordinator>,
     /// Offset of the last metadata record that changed topics or nodes.
     topics_version: Cell<i64>,
-    /// Topics that went while some coordinator was not at work, since all were, or shortly before the
-    /// start: one that has read its log is told of them. It may know of them already.
+    /// Topics that went while some coordinator was not at work, since all were, or shortly before
+    /// the start: one that has read its log is told of them. It may know of them already.
     missed: RefCell<Vec<(String, Uuid)>>,
     counted: Counted,
     clock: Clock,
@@ -80,13 +80,14 @@ impl Groups {
     }
 }
 
-/// Gives each open partition of `__consumer_offsets` its coordinator, for as long as the shard runs.
+/// Gives each open partition of `__consumer_offsets` its coordinator, for as long as the shard
+/// runs.
 pub(crate) fn start(shard: &Rc<Shard>) {
     coordinators::start::<Coordinator>(shard);
 }
 
-/// The metadata has been taken over as it stands. `deleted`: topics that went last, the end of which the
-/// broker may have missed to tell the coordinators.
+/// The metadata has been taken over as it stands. `deleted`: topics that went last, the end of
+/// which the broker may have missed to tell the coordinators.
 pub(crate) fn take_over(shard: &Shard, deleted: &[(String, Uuid)]) {
     shard.groups.topics_version.set(shard.image().offset());
     shard.groups.missed.replace(deleted.to_vec());
@@ -165,8 +166,8 @@ pub(crate) fn has_groups(partition: &Partition) -> bool {
     &*partition.topic == GROUP_OFFSETS_TOPIC
 }
 
-/// Appends the marker that ends a producer's transaction to a partition of `__consumer_offsets`. Returns
-/// where the log ends then.
+/// Appends the marker that ends a producer's transaction to a partition of `__consumer_offsets`.
+/// Returns where the log ends then.
 ///
 /// # Errors
 /// What its sender is told; while the groups are loaded, to try again.

@@ -6,11 +6,12 @@
 //! | `GET /ready` | 200 when no partition is being opened; 503 with how many are left before that |
 //! | `GET /live` | 200 as long as shard 0 runs |
 //!
-//! Partitions that are offline do not make the broker unready: one failed disk must not take all others
-//! out of service. `/ready` names their number, for people; `corelane_partitions_offline` is for alerts.
+//! Partitions that are offline do not make the broker unready: one failed disk must not take all
+//! others out of service. `/ready` names their number, for people; `corelane_partitions_offline` is
+//! for alerts.
 //!
-//! One request a connection, bounded in bytes, headers and time; a connection beyond the bound waits
-//! in the kernel's queue. It changes nothing, and no client request ever waits for it.
+//! One request a connection, bounded in bytes, headers and time; a connection beyond the bound
+//! waits in the kernel's queue. It changes nothing, and no client request ever waits for it.
 
 use std::io::ErrorKind::AddrInUse;
 use std::net::{IpAddr, SocketAddr};

@@ -1,7 +1,7 @@
 //! Metrics: what the broker tells operators about itself, pulled over HTTP.
 //!
-//! Counting is plain arithmetic in the owner's struct. A scrape asks every shard over the mesh, each
-//! calls its contributors (below), and shard 0 answers the sum. Names are
+//! Counting is plain arithmetic in the owner's struct. A scrape asks every shard over the mesh,
+//! each calls its contributors (below), and shard 0 answers the sum. Names are
 //! `corelane_<noun>_<unit>[_total]`; labels go down to the topic, and to the partition only where
 //! one is in trouble.
 

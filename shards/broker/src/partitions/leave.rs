@@ -1,5 +1,6 @@
-//! How a partition leaves the shard: deleted with its topic, or handed over to another shard of this
-//! host. Whoever comes next, a topic of the same name or another core, must find nobody at the files.
+//! How a partition leaves the shard: deleted with its topic, or handed over to another shard of
+//! this host. Whoever comes next, a topic of the same name or another core, must find nobody at the
+//! files.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -56,7 +57,8 @@ impl LocalPartitions {
                     let _permit = self.permit(number).await;
                     delete_log(partition.log.clone()).await;
                 };
-                // Metadata must not wait for a disk that hangs; what stays there is set aside later.
+                // Metadata must not wait for a disk that hangs; what stays there is set aside
+                // later.
                 match race(deleting, shard.dirs.failed(number)).await {
                     Either::Left(()) => Some(number),
                     Either::Right(()) => {
@@ -108,8 +110,9 @@ impl LocalPartitions {
     }
 }
 
-/// Closes the log of a partition that another shard will open. What a close that fails leaves behind
-/// is what a crash would: the next opening recovers it, and a probe tells whether its disk works.
+/// Closes the log of a partition that another shard will open. What a close that fails leaves
+/// behind is what a crash would: the next opening recovers it, and a probe tells whether its disk
+/// works.
 async fn close_for_another(shard: &Shard, partition: Rc<Partition>) {
     let number = partition.dir_number;
     let (topic, index) = (partition.topic.clone(), partition.index);

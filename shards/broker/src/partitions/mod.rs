@@ -1,8 +1,8 @@
 //! The partitions that this shard leads: opening, open, or offline with a reason.
 //!
-//! Owns: the slot of each, who waits for one, and which are open. How a slot gets its partition is in
-//! `open.rs`, how one loses it to a deletion or to another shard in `leave.rs`, and what a stop and
-//! the checkpoints take of all of them in `close.rs`.
+//! Owns: the slot of each, who waits for one, and which are open. How a slot gets its partition is
+//! in `open.rs`, how one loses it to a deletion or to another shard in `leave.rs`, and what a stop
+//! and the checkpoints take of all of them in `close.rs`.
 //!
 //! ```text
 //!               open                        failed, cannot be opened

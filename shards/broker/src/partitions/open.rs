@@ -1,6 +1,6 @@
 //! How a slot gets its partition: in the background, a bounded number at a time for each data
-//! directory (`crate::opening`), the asked-for ones first. One that cannot be opened is offline; others
-//! go on. Never begins a partition empty whose folder was there once.
+//! directory (`crate::opening`), the asked-for ones first. One that cannot be opened is offline;
+//! others go on. Never begins a partition empty whose folder was there once.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -68,8 +68,8 @@ impl LocalPartitions {
         }
     }
     /// Takes an open partition out of service for a moment: requests wait until it is resumed. None
-    /// if it is not the one that is served. The caller closes the log and resumes, whatever happens,
-    /// also if the pause is cancelled because the partition goes elsewhere.
+    /// if it is not the one that is served. The caller closes the log and resumes, whatever
+    /// happens, also if the pause is cancelled because the partition goes elsewhere.
     pub fn pause(&self, partition: &Rc<Partition>) -> Option<Rc<Opening>> {
         let number = partition.dir_number;
         let paused = self
@@ -253,8 +253,9 @@ async fn open(shard: &Rc<Shard>, opening: &Opening) -> Result<Partition, String>
     ))
 }
 
-/// Whether the folder of another topic is not there because that topic had the name before: somebody
-/// has put it there, or its id is damaged. The partition's own records are elsewhere, or in it.
+/// Whether the folder of another topic is not there because that topic had the name before:
+/// somebody has put it there, or its id is damaged. The partition's own records are elsewhere, or
+/// in it.
 fn is_out_of_place(shard: &Shard, assignment: &Assignment, found: Uuid) -> bool {
     let was_here = assignment.found.is_some_and(|found| found.is_noted);
     was_here || found.is_zero() || shard.image().topic_by_id(found).is_some()

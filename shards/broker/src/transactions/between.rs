@@ -40,13 +40,13 @@ pub enum Asked {
         /// Its partition of `__transaction_state`.
         coordinator: i32,
     },
-    /// The leader of partitions asks the coordinator to make them part of a transaction, or whether they
-    /// are part of it.
+    /// The leader of partitions asks the coordinator to make them part of a transaction, or whether
+    /// they are part of it.
     AddPartitions { transactional_id: String, producer: Producer, verify_only: bool },
 }
 
-/// Questions to other shards that wait for their answers; bounded by what asks: requests of connections,
-/// and one marker a partition of an ending transaction.
+/// Questions to other shards that wait for their answers; bounded by what asks: requests of
+/// connections, and one marker a partition of an ending transaction.
 #[derive(Default)]
 pub(crate) struct Asks {
     waiting: RefCell<AHashMap<u64, OneshotSender<Vec<ErrorCode>>>>,
@@ -63,7 +63,8 @@ impl Asks {
     }
 }
 
-/// Asks the shard of a node. One that cannot be reached is not the leader, or coordinator, any more.
+/// Asks the shard of a node. One that cannot be reached is not the leader, or coordinator, any
+/// more.
 pub(super) async fn ask_node(shard: &Rc<Shard>, node: i32, ask: ShardAsk) -> Vec<ErrorCode> {
     let count = ask.partitions.len();
     let gone = || vec![ErrorCode::NotLeaderOrFollower; count];
@@ -102,9 +103,10 @@ pub(crate) async fn serve(shard: &Rc<Shard>, ask: ShardAsk) -> Vec<ErrorCode> {
     }
 }
 
-/// Whether the coordinator that sends a marker is the one of now. A higher epoch in a log is then none that
-/// a coordinator ever had, and must not keep the transaction from ending. There is no other at work: one
-/// begins when the markers of the one before are answered (`coordinators/errands`).
+/// Whether the coordinator that sends a marker is the one of now. A higher epoch in a log is then
+/// none that a coordinator ever had, and must not keep the transaction from ending. There is no
+/// other at work: one begins when the markers of the one before are answered
+/// (`coordinators/errands`).
 fn standing(shard: &Shard, coordinator: i32, marker: &TransactionMarker) -> EndedBy {
     let image = shard.image();
     let partition = image.partition(TRANSACTION_STATE_TOPIC, coordinator);

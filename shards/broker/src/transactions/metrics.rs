@@ -1,4 +1,5 @@
-//! What operators are told about transactions: of the coordinators on this shard, and of the leaders.
+//! What operators are told about transactions: of the coordinators on this shard, and of the
+//! leaders.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
-//! Transactions on this shard: a coordinator (`coord::txn`) for each partition of `__transaction_state`
-//! that is led and open here (`coordinators`), and the leaders' side of it.
+//! Transactions on this shard: a coordinator (`coord::txn`) for each partition of
+//! `__transaction_state` that is led and open here (`coordinators`), and the leaders' side of it.
 //!
-//! Owns: the way of a request to the coordinator of its transactional id, what coordinators and leaders
-//! on different cores ask of each other (`between`), the markers that end a transaction at its partitions,
-//! and the leader's question whether a batch belongs to a transaction (`verify`).
+//! Owns: the way of a request to the coordinator of its transactional id, what coordinators and
+//! leaders on different cores ask of each other (`between`), the markers that end a transaction at
+//! its partitions, and the leader's question whether a batch belongs to a transaction (`verify`).
 //!
 //! ```text
 //! client ──► coordinator ──► decision appended, acknowledged ──► answer
@@ -49,7 +49,8 @@ pub(crate) struct Transactions {
     counted: Counted,
 }
 
-/// Gives each open partition of `__transaction_state` its coordinator, for as long as the shard runs.
+/// Gives each open partition of `__transaction_state` its coordinator, for as long as the shard
+/// runs.
 pub(crate) fn start(shard: &Rc<Shard>) {
     coordinators::start::<TxnCoordinator>(shard);
 }
@@ -130,8 +131,8 @@ pub(crate) async fn ask(shard: &Rc<Shard>, version: i16, request: TxnRequest<'_,
     }
 }
 
-/// The transactions of every coordinator of this shard, in pieces: others run in between. One that goes
-/// elsewhere meanwhile is left out.
+/// The transactions of every coordinator of this shard, in pieces: others run in between. One that
+/// goes elsewhere meanwhile is left out.
 ///
 /// # Errors
 /// `COORDINATOR_LOAD_IN_PROGRESS` while a coordinator is still to come, or has not read its log.

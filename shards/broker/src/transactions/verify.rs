@@ -1,6 +1,7 @@
-//! Before a leader takes the first batch of a transaction it asks the coordinator whether the partition is
-//! part of it (KIP-890): what comes late, or from a producer that was fenced, must not open a transaction
-//! that nobody ends. From produce version 12 on the question makes it part of the transaction.
+//! Before a leader takes the first batch of a transaction it asks the coordinator whether the
+//! partition is part of it (KIP-890): what comes late, or from a producer that was fenced, must not
+//! open a transaction that nobody ends. From produce version 12 on the question makes it part of
+//! the transaction.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use super::between::{Asked, ShardAsk, ask_node};
 use crate::coordinators::partition_of;
 use crate::shard::Shard;
 
-/// Markers on the same machine are mostly written by then: a producer that begins its next transaction
-/// at once does not wait for a whole `add.partitions.to.txn.retry.backoff.ms`.
+/// Markers on the same machine are mostly written by then: a producer that begins its next
+/// transaction at once does not wait for a whole `add.partitions.to.txn.retry.backoff.ms`.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// What a leader wants to know.

@@ -196,8 +196,8 @@ impl Client {
         Ok(topic.partitions.to_vec().first().map_or(-1, |it| it.error_code))
     }
 
-    /// Commits to the first partition of a topic, this often in one request with this metadata; gives the
-    /// distinct errors.
+    /// Commits to the first partition of a topic, this often in one request with this metadata;
+    /// gives the distinct errors.
     pub async fn commit_often(
         &mut self,
         group: &str,
@@ -256,8 +256,8 @@ impl Client {
         Ok(results.map(|result| (result.group_id.to_string(), result.error_code)).collect())
     }
 
-    /// Commits an offset to each of these partitions, with metadata of this length; gives the distinct
-    /// errors.
+    /// Commits an offset to each of these partitions, with metadata of this length; gives the
+    /// distinct errors.
     pub async fn commit_many(
         &mut self,
         group: &str,

@@ -1,11 +1,12 @@
-//! That the checker can fail: one history by hand in which all is well, and one for each way in which it
-//! would not be.
+//! That the checker can fail: one history by hand in which all is well, and one for each way in
+//! which it would not be.
 
 use super::check::check;
 use super::history::{Anomaly, End, Entry, Event, Kind, Label, PartitionEnd, What};
 
-/// Two instances of one transactional id. Transaction 0 is committed, 1 is aborted, both of instance 0, by
-/// KIP-890; instance 1 takes over and commits transaction 2, of the old protocol, with offsets.
+/// Two instances of one transactional id. Transaction 0 is committed, 1 is aborted, both of
+/// instance 0, by KIP-890; instance 1 takes over and commits transaction 2, of the old protocol,
+/// with offsets.
 struct Story {
     history: Vec<Event>,
     end: End,

@@ -150,7 +150,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Readers see what the markers commit, and nothing else; nobody sees what its owner did not commit.
+    /// Readers see what the markers commit, and nothing else; nobody sees what its owner did not
+    /// commit.
     fn aborted_reads(&mut self) {
         for (partition, there) in self.end.partitions.iter().enumerate() {
             for (offset, label) in &there.committed {
@@ -309,8 +310,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Markers are only where a transaction of their producer asked to write. A marker has the epoch after
-    /// that of its transaction; before KIP-890 it has the same if the owner ended it.
+    /// Markers are only where a transaction of their producer asked to write. A marker has the
+    /// epoch after that of its transaction; before KIP-890 it has the same if the owner ended it.
     fn additions(&mut self) {
         for (partition, there) in self.end.partitions.iter().enumerate() {
             for entry in &there.log {
@@ -349,7 +350,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Every input below the group's position has its output once, every other none; no position goes back.
+    /// Every input below the group's position has its output once, every other none; no position
+    /// goes back.
     fn offsets(&mut self) {
         let mut outputs: BTreeMap<i64, Vec<Label>> = BTreeMap::new();
         for label in self.committed.keys() {

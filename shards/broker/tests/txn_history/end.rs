@@ -1,4 +1,5 @@
-//! Reading: a read_committed consumer that runs beside the clients, and a look at all there is in the end.
+//! Reading: a read_committed consumer that runs beside the clients, and a look at all there is in
+//! the end.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -64,7 +65,8 @@ pub async fn coordinator(
     Ok((found.error_code == 0).then_some((found.node_id % 1000) as usize))
 }
 
-/// One fetch from whoever leads the partition. Small ones, so that every part of the log is asked about.
+/// One fetch from whoever leads the partition. Small ones, so that every part of the log is asked
+/// about.
 async fn fetch(
     clients: &mut Clients,
     partition: usize,

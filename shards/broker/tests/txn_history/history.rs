@@ -1,7 +1,8 @@
-//! What clients did and were told, in the order in which it happened, and what the broker has in the end.
+//! What clients did and were told, in the order in which it happened, and what the broker has in
+//! the end.
 //!
-//! Pure data. The place of an event in the history is its time: a request that was sent for the first time
-//! behind an answer was sent after it.
+//! Pure data. The place of an event in the history is its time: a request that was sent for the
+//! first time behind an answer was sent after it.
 
 use std::fmt;
 
@@ -67,8 +68,8 @@ pub enum What {
 pub enum Event {
     /// InitProducerId was answered: whoever had the id before is fenced.
     Took { id: &'static str, instance: Instance },
-    /// The same for an instance that had the id and goes on with another epoch (KIP-360); `sent`: when it
-    /// asked for the first time.
+    /// The same for an instance that had the id and goes on with another epoch (KIP-360); `sent`:
+    /// when it asked for the first time.
     WentOn { id: &'static str, instance: Instance, sent: usize },
     Began {
         txn: TxnNumber,
@@ -84,8 +85,8 @@ pub enum Event {
     Told { txn: TxnNumber, what: What, answer: Result<i64, i16> },
     /// A read_committed reader came to this record.
     Saw { partition: usize, offset: i64, label: Label },
-    /// A client was told the stable position of the group; `known`: the last that anybody had been told
-    /// when it asked.
+    /// A client was told the stable position of the group; `known`: the last that anybody had been
+    /// told when it asked.
     Position { at: i64, known: i64 },
 }
 
@@ -147,8 +148,8 @@ pub enum Anomaly {
     CommitLost,
     /// A transaction stays open: readers wait for good.
     StuckLso,
-    /// A partition became part of a transaction that its producer never asked for, or could not ask for any
-    /// more.
+    /// A partition became part of a transaction that its producer never asked for, or could not ask
+    /// for any more.
     ZombieAdd,
     /// The position of the group and the output of its transactions disagree.
     OffsetsApart,

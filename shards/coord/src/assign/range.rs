@@ -1,8 +1,8 @@
 //! The range assignor: each topic's partitions in order, in one run a member.
 //!
-//! Members go by instance id where they have one, else by member id, so that a static member gets the
-//! same run again. Topics with as many partitions and the same members are split alike, so equal
-//! partition numbers of them meet in one member.
+//! Members go by instance id where they have one, else by member id, so that a static member gets
+//! the same run again. Topics with as many partitions and the same members are split alike, so
+//! equal partition numbers of them meet in one member.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,11 @@
 //! The uniform assignor: no member has two partitions more than another that could have taken one,
 //! and what can stay where it is stays.
 //!
-//! 1. Every member keeps what it has and still subscribes to; where all subscribe alike, up to its share.
+//! 1. Every member keeps what it has and still subscribes to; where all subscribe alike, up to its
+//!    share.
 //! 2. What is left goes to the members with the least, those in a rack of the partition first.
-//! 3. While a member has two more than another that could take one of its partitions, it gives one away.
+//! 3. While a member has two more than another that could take one of its partitions, it gives one
+//!    away.
 //!
 //! Step 3 ends because every move makes the sum of squares smaller; it has nothing to do where all
 //! subscribe alike.
@@ -152,8 +154,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// A partition of the topic that a member would give to another: what it did not have before, or
-    /// what the other had, rather than what it keeps from before.
+    /// A partition of the topic that a member would give to another: what it did not have before,
+    /// or what the other had, rather than what it keeps from before.
     fn given(&self, giver: usize, topic: Uuid, taker: usize) -> Option<(Uuid, i32)> {
         let mine = self.shares[giver].range((topic, i32::MIN)..=(topic, i32::MAX));
         let cost = |part: &&(Uuid, i32)| {

@@ -8,8 +8,8 @@
 //!                                     a member joins, leaves, dies or never syncs
 //! ```
 //!
-//! What survives a restart is one record a generation (`persist.rs`); members that wait for an answer,
-//! their deadlines and those that only have an id so far live in memory.
+//! What survives a restart is one record a generation (`persist.rs`); members that wait for an
+//! answer, their deadlines and those that only have an id so far live in memory.
 
 mod heartbeat;
 mod join;
@@ -87,7 +87,8 @@ pub(crate) struct ClassicGroup {
     arrivals: u64,
     /// Member ids in that order: who leads next.
     by_arrival: BTreeMap<u64, Name>,
-    /// While the initial delay runs: whether someone came, the step's length, and what may be added.
+    /// While the initial delay runs: whether someone came, the step's length, and what may be
+    /// added.
     initial: Initial,
 }
 

@@ -1,5 +1,5 @@
-//! A static member that comes back without its id: it takes the place of what it was before, and in a
-//! stable group nothing else happens.
+//! A static member that comes back without its id: it takes the place of what it was before, and in
+//! a stable group nothing else happens.
 
 use wire::ErrorCode;
 use wire::messages as m;
@@ -60,7 +60,8 @@ impl ClassicGroup {
         }
     }
 
-    /// Whether the group's record would fit into the log with this member in place of one of its own.
+    /// Whether the group's record would fit into the log with this member in place of one of its
+    /// own.
     fn would_fit(&self, new: &Name, protocols: &Protocols, step: &Step<'_>) -> bool {
         // The id stands there twice if the member leads.
         let said: usize = protocols.iter().map(|(_, metadata)| metadata.len()).max().unwrap_or(0);

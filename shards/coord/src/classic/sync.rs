@@ -91,8 +91,8 @@ impl ClassicGroup {
         }
     }
 
-    /// Makes the generation's record from what the leader says, and answers everyone who waits. Members
-    /// that it forgot get nothing, and those it invented do not exist.
+    /// Makes the generation's record from what the leader says, and answers everyone who waits.
+    /// Members that it forgot get nothing, and those it invented do not exist.
     fn assign(&mut self, request: &m::SyncGroupRequest<'_>, step: &mut Step<'_>) {
         let mut parts: AHashMap<_, _> =
             request.assignments.iter().map(|part| (part.member_id, part.assignment)).collect();
@@ -117,8 +117,8 @@ impl ClassicGroup {
         }
     }
 
-    /// The group as a whole is too large for a record: its members are told, as Kafka does, and may try
-    /// again with less.
+    /// The group as a whole is too large for a record: its members are told, as Kafka does, and may
+    /// try again with less.
     fn refuse_assignment(&mut self, step: &mut Step<'_>) {
         let ids: Vec<Name> = self.members.keys().cloned().collect();
         for id in ids {

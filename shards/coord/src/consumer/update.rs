@@ -432,7 +432,8 @@ impl ConsumerGroup {
             }
             let resolved = match resolve(text, ctx) {
                 Ok(resolved) => resolved,
-                // One that another broker took, whose log this was: it goes on standing for what it did.
+                // One that another broker took, whose log this was: it goes on standing for what it
+                // did.
                 Err(_) => known.cloned().unwrap_or_default(),
             };
             let same = known.filter(|known| known.topics == resolved.topics);
@@ -485,8 +486,8 @@ pub(crate) fn check_instance(known: &Member, member: &str, instance: &str) -> Re
     ))
 }
 
-/// A member may be one epoch behind if the answer that raised it was lost: then it holds no more than
-/// it had.
+/// A member may be one epoch behind if the answer that raised it was lost: then it holds no more
+/// than it had.
 fn check_epoch(member: &Member, update: &Update<'_>) -> Result<(), Refusal> {
     if update.epoch == JOIN_EPOCH || update.classic.is_some() || update.epoch == member.epoch {
         return Ok(());

@@ -9,8 +9,8 @@ use crate::request::Decision;
 use crate::{CONSUMER_PROTOCOL, Name};
 
 impl Coordinator {
-    /// Turns a consumer group without consumers of its own protocol into a classic one that rebalances,
-    /// if that may be.
+    /// Turns a consumer group without consumers of its own protocol into a classic one that
+    /// rebalances, if that may be.
     pub(crate) fn downgrade(
         &mut self,
         id: &str,

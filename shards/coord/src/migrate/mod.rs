@@ -1,5 +1,5 @@
-//! Between the protocols: a classic group becomes a consumer group and back, and members of both live
-//! in one group meanwhile.
+//! Between the protocols: a classic group becomes a consumer group and back, and members of both
+//! live in one group meanwhile.
 //!
 //! ```text
 //!                    first member that heartbeats by KIP-848

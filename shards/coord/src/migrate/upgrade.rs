@@ -41,8 +41,8 @@ impl Coordinator {
         convert(group, ctx).map_err(refuse)
     }
 
-    /// The classic group is gone, and its records say so: those who wait in it are told to join again,
-    /// and its deadlines become those of its members.
+    /// The classic group is gone, and its records say so: those who wait in it are told to join
+    /// again, and its deadlines become those of its members.
     pub(crate) fn take_over_classic(
         &mut self,
         id: &str,

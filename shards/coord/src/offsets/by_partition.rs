@@ -1,5 +1,5 @@
-//! Offsets of one topic: a list while they are few, which is the rule and costs least; a tree when they
-//! are many, so that taking them out one by one stays linear.
+//! Offsets of one topic: a list while they are few, which is the rule and costs least; a tree when
+//! they are many, so that taking them out one by one stays linear.
 
 use std::collections::BTreeMap;
 

@@ -27,7 +27,8 @@ pub(crate) enum Retention {
     Kept,
 }
 
-/// Groups looked at, and records made, in one step of a sweep: keeps it short, whatever the groups hold.
+/// Groups looked at, and records made, in one step of a sweep: keeps it short, whatever the groups
+/// hold.
 const SWEEP_GROUPS_MAX: usize = 1_000;
 const SWEEP_RECORDS_MAX: usize = 2_000;
 
@@ -57,8 +58,8 @@ impl Coordinator {
         }
     }
 
-    /// Tombstones for a group's expired offsets, and for the group if nothing of it is left. Returns
-    /// false if there may be more of them.
+    /// Tombstones for a group's expired offsets, and for the group if nothing of it is left.
+    /// Returns false if there may be more of them.
     fn expire_group(&mut self, id: &Name, wall_ms: i64, out: &mut Decision) -> bool {
         let Some(group) = self.groups.get(id) else { return true };
         let retention = group.retention();
@@ -138,9 +139,9 @@ impl Deleted {
 }
 
 impl Offsets {
-    /// Tombstones for a group's offsets that are gone, those of open transactions included. One takes all
-    /// that is held of its partition, so what is gone stays where something else is not. Returns false if
-    /// there may be more of them.
+    /// Tombstones for a group's offsets that are gone, those of open transactions included. One
+    /// takes all that is held of its partition, so what is gone stays where something else is not.
+    /// Returns false if there may be more of them.
     fn bury(
         &self,
         group: &Name,

@@ -1,8 +1,8 @@
 //! Committed offsets by group, topic and partition, and those of open transactions.
 //!
-//! Changed only by replaying records and transaction markers. A transaction's offsets are kept apart
-//! until its marker comes; a later plain commit of the same partition wins over them, which is what the
-//! sequence number is for: records in log order get ascending ones.
+//! Changed only by replaying records and transaction markers. A transaction's offsets are kept
+//! apart until its marker comes; a later plain commit of the same partition wins over them, which
+//! is what the sequence number is for: records in log order get ascending ones.
 
 mod by_partition;
 mod commit;
@@ -141,8 +141,8 @@ impl Offsets {
         self.groups.get(group)?.get(topic, partition)
     }
 
-    /// What is held of a partition: the offset that is committed, and those that open transactions would
-    /// commit.
+    /// What is held of a partition: the offset that is committed, and those that open transactions
+    /// would commit.
     fn held<'a>(
         &'a self,
         group: &'a str,

@@ -1,5 +1,5 @@
-//! AddPartitionsToTxn and AddOffsetsToTxn: partitions become part of a transaction before anything is
-//! written to them, or are found to be part of it.
+//! AddPartitionsToTxn and AddOffsetsToTxn: partitions become part of a transaction before anything
+//! is written to them, or are found to be part of it.
 
 use wire::ErrorCode;
 use wire::messages as m;

@@ -49,7 +49,8 @@ impl TxnCoordinator {
         })
     }
 
-    /// The ids of this partition that the request's filters let through, but for its pattern: a piece.
+    /// The ids of this partition that the request's filters let through, but for its pattern: a
+    /// piece.
     pub(super) fn list(
         &self,
         request: &m::ListTransactionsRequest<'_>,
@@ -93,7 +94,8 @@ impl TxnCoordinator {
     }
 }
 
-/// A filter of transactional ids, which the caller applies to what it was listed: to many ids that takes time.
+/// A filter of transactional ids, which the caller applies to what it was listed: to many ids that
+/// takes time.
 pub struct IdPattern(Regex);
 
 impl IdPattern {

@@ -1,5 +1,6 @@
-//! How many transactional ids are in which state, and which transactions are open: kept up with every
-//! step, so that neither a scrape nor a coordinator that was just loaded has to look at every id.
+//! How many transactional ids are in which state, and which transactions are open: kept up with
+//! every step, so that neither a scrape nor a coordinator that was just loaded has to look at every
+//! id.
 
 use std::collections::BTreeSet;
 

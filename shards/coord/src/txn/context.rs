@@ -29,8 +29,8 @@ impl Default for TxnConfig {
 
 /// The cluster as this node knows it.
 pub trait Cluster {
-    /// Whether the partition exists. A partition that does not is left out of a transaction's end for
-    /// good, so "no" must be certain: the image of the cluster is complete.
+    /// Whether the partition exists. A partition that does not is left out of a transaction's end
+    /// for good, so "no" must be certain: the image of the cluster is complete.
     fn has_partition(&self, topic: &str, partition: i32) -> bool;
     /// A producer id that nobody ever had; none while no block of them is at hand.
     fn fresh_producer_id(&self) -> Option<i64>;

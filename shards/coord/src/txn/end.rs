@@ -82,8 +82,8 @@ impl TxnCoordinator {
             false => old_ending(txn, producer, commit)?,
         };
         if ending == Ending::Done {
-            // With the last epoch nobody could be fenced any more, so nobody gets it: the owner learns
-            // the outcome, and asks for another id.
+            // With the last epoch nobody could be fenced any more, so nobody gets it: the owner
+            // learns the outcome, and asks for another id.
             let is_last = txn.producer.epoch == i16::MAX;
             return Ok(if is_last { NOBODY } else { txn.producer });
         }
@@ -136,8 +136,8 @@ fn ending(txn: &Txn, producer: Producer, commit: bool) -> Result<Ending, ErrorCo
     // The ending that used up the epochs gave the owner another id.
     let over_the_end =
         producer.id == txn.previous_id && producer.epoch == i16::MAX - 1 && txn.producer.epoch == 0;
-    // Only an ending that brought the epoch tells that it was this producer's. One of the old protocol
-    // may be another instance's, which took over with that epoch.
+    // Only an ending that brought the epoch tells that it was this producer's. One of the old
+    // protocol may be another instance's, which took over with that epoch.
     let bumped = txn.protocol.bumps_epochs() && i32::from(producer.epoch) + 1 == epoch;
     let again = over_the_end || bumped;
     if txn.producer.id != producer.id && !over_the_end {

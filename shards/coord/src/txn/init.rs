@@ -105,8 +105,8 @@ fn expected(request: &m::InitProducerIdRequest<'_>) -> Result<Option<Producer>, 
     }
 }
 
-/// Whether the producer owns the id, as far as its producer id tells: it has the current one, or the one
-/// before whose epochs were used up, or nobody has been here since the id was forgotten.
+/// Whether the producer owns the id, as far as its producer id tells: it has the current one, or
+/// the one before whose epochs were used up, or nobody has been here since the id was forgotten.
 fn may_go_on(txn: &Txn, expected: Producer) -> bool {
     txn.producer.epoch == NO_EPOCH
         || expected.id == txn.producer.id

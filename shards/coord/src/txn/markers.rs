@@ -1,7 +1,7 @@
 //! The markers of decided transactions: sent, sent again where that failed, and counted.
 //!
-//! A marker is out until its answer is in, so that a partition never has two of one ending under way at
-//! once: before KIP-890 the second could end the transaction after.
+//! A marker is out until its answer is in, so that a partition never has two of one ending under
+//! way at once: before KIP-890 the second could end the transaction after.
 //!
 //! | a partition's answer | |
 //! |---|---|
@@ -93,8 +93,8 @@ impl TxnCoordinator {
         self.complete_if_done(id, ctx, out);
     }
 
-    /// What became of a marker at some of its partitions. Each is answered once; an answer to a marker
-    /// of another round changes nothing.
+    /// What became of a marker at some of its partitions. Each is answered once; an answer to a
+    /// marker of another round changes nothing.
     pub fn markers_written<'r>(
         &mut self,
         transactional_id: &str,

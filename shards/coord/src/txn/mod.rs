@@ -1,9 +1,10 @@
 //! Transactions: the coordinator of one partition of `__transaction_state`.
 //!
-//! Every change of what the log holds goes through `apply`, whether the record was just made or is read
-//! from the log. What is not in the log is how far the markers of an ending transaction have come, and
-//! the epoch a producer had before (and with the records of `transaction.version` 0, all that has tags
-//! in later ones): the first starts anew with the next coordinator, the rest is forgotten, as in Kafka.
+//! Every change of what the log holds goes through `apply`, whether the record was just made or is
+//! read from the log. What is not in the log is how far the markers of an ending transaction have
+//! come, and the epoch a producer had before (and with the records of `transaction.version` 0, all
+//! that has tags in later ones): the first starts anew with the next coordinator, the rest is
+//! forgotten, as in Kafka.
 
 mod add;
 mod admin;
@@ -73,8 +74,8 @@ pub struct TxnCoordinator {
 
 /// Deadlines handled in one call, so that many at once do not hold up the shard.
 const TIMERS_PER_CALL_MAX: usize = 256;
-/// What a call's records and markers may take before the next one goes on: its batch, which one record
-/// more may overshoot, must be one that can be appended and read.
+/// What a call's records and markers may take before the next one goes on: its batch, which one
+/// record more may overshoot, must be one that can be appended and read.
 const BYTES_PER_CALL_MAX: usize = 1 << 20;
 /// What a record takes beside its id and partitions, about.
 const RECORD_BYTES: usize = 128;
@@ -108,8 +109,8 @@ impl TxnCoordinator {
         Ok(())
     }
 
-    /// The log has been read: open transactions may time out from now on, and decided ones are due to
-    /// be ended by [`on_time`](Self::on_time) at once.
+    /// The log has been read: open transactions may time out from now on, and decided ones are due
+    /// to be ended by [`on_time`](Self::on_time) at once.
     pub fn loaded(&mut self, now_ms: i64) {
         self.last_round.loaded_ms = now_ms;
         self.sweep.start(now_ms.saturating_add(self.config.expiry_check_interval_ms));
@@ -117,8 +118,8 @@ impl TxnCoordinator {
         self.take_up(now_ms);
     }
 
-    /// Goes on with the transactions that were open when the log was read: some at a time, so that many
-    /// do not hold up the shard. One that a request has moved on meanwhile is as it has to be.
+    /// Goes on with the transactions that were open when the log was read: some at a time, so that
+    /// many do not hold up the shard. One that a request has moved on meanwhile is as it has to be.
     fn take_up(&mut self, now_ms: i64) {
         let Some(done) = self.taking_up.take() else { return };
         let rest = self.census.open.range((Bound::Excluded(done), Bound::Unbounded));
@@ -177,7 +178,8 @@ impl TxnCoordinator {
         }
     }
 
-    /// Does some of what has fallen due; [`next_deadline`](Self::next_deadline) tells whether more has.
+    /// Does some of what has fallen due; [`next_deadline`](Self::next_deadline) tells whether more
+    /// has.
     pub fn on_time(&mut self, ctx: &TxnContext<'_>) -> TxnDecision {
         let mut out = TxnDecision::default();
         self.take_up(ctx.now_ms);

@@ -27,7 +27,8 @@ impl Partitions {
         other.iter().all(|(topic, partition)| self.contains(topic, partition))
     }
 
-    /// Linear in both, as all that is done to many partitions at once: a request names as many as it likes.
+    /// Linear in both, as all that is done to many partitions at once: a request names as many as
+    /// it likes.
     pub fn add_all(&mut self, other: &Partitions) {
         let mine = std::mem::take(&mut self.0);
         let mut theirs = other.0.iter().peekable();
@@ -127,8 +128,8 @@ mod tests {
         assert_eq!(none, other);
     }
 
-    /// As many as a request may name, each out of order: a minute and more where each is put in its place
-    /// one after the other.
+    /// As many as a request may name, each out of order: a minute and more where each is put in its
+    /// place one after the other.
     #[test]
     fn many_out_of_order_are_no_work() {
         const MANY: i32 = 200_000;

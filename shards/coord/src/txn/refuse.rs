@@ -1,5 +1,5 @@
-//! The shapes of answers, also to requests that no coordinator looked at: it is loading, has moved, or
-//! failed.
+//! The shapes of answers, also to requests that no coordinator looked at: it is loading, has moved,
+//! or failed.
 
 use wire::ErrorCode;
 use wire::messages as m;
@@ -13,7 +13,8 @@ use super::request::{TxnReply, TxnRequest};
 use crate::request::Producer;
 
 impl TxnRequest<'_, '_> {
-    /// The transactional id a request is for; none for a list of all, and where the client has none.
+    /// The transactional id a request is for; none for a list of all, and where the client has
+    /// none.
     pub fn transactional_id(&self) -> Option<&str> {
         match self {
             TxnRequest::InitProducerId(request) => request.transactional_id.as_deref(),
@@ -148,8 +149,8 @@ pub fn join_add_partitions(
     }
 }
 
-/// The response made of the pieces of several coordinators' lists, in their order. One that fails fails the
-/// whole.
+/// The response made of the pieces of several coordinators' lists, in their order. One that fails
+/// fails the whole.
 pub fn join_lists(
     lists: Vec<m::ListTransactionsResponse<'static>>,
 ) -> m::ListTransactionsResponse<'static> {

@@ -1,8 +1,8 @@
 //! What goes into a transaction coordinator and what comes out.
 //!
 //! A decision's records are already part of the coordinator's state. The caller appends them as one
-//! batch; its answers **and its markers** leave once everything appended so far is acknowledged. So no
-//! marker is ever written for an outcome that could be forgotten.
+//! batch; its answers **and its markers** leave once everything appended so far is acknowledged. So
+//! no marker is ever written for an outcome that could be forgotten.
 
 use wire::messages as m;
 use wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTransaction;
@@ -15,8 +15,8 @@ use crate::Name;
 use crate::context::Token;
 use crate::request::Producer;
 
-/// A request for a transactional id of this partition. Those that the protocol lets name several come
-/// one by one.
+/// A request for a transactional id of this partition. Those that the protocol lets name several
+/// come one by one.
 #[derive(Clone, Copy, Debug)]
 pub enum TxnRequest<'r, 'a> {
     InitProducerId(&'r m::InitProducerIdRequest<'a>),
@@ -29,8 +29,8 @@ pub enum TxnRequest<'r, 'a> {
     },
     EndTxn(&'r m::EndTxnRequest<'a>),
     Describe(&'r str),
-    /// One piece of the list. A pattern of ids is not looked at: to many ids it takes time, which is the
-    /// caller's to give ([`IdPattern`](super::IdPattern)).
+    /// One piece of the list. A pattern of ids is not looked at: to many ids it takes time, which
+    /// is the caller's to give ([`IdPattern`](super::IdPattern)).
     List {
         request: &'r m::ListTransactionsRequest<'a>,
         /// Where the piece before ended; `None` for the first one.
@@ -53,8 +53,8 @@ pub enum TxnReply {
     },
 }
 
-/// One ending by one coordinator, told from all others, also those of former coordinators of the same
-/// partition: an answer that comes late counts for nothing.
+/// One ending by one coordinator, told from all others, also those of former coordinators of the
+/// same partition: an answer that comes late counts for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Round {
     pub(super) coordinator_epoch: i32,
@@ -82,7 +82,8 @@ pub struct TxnDecision {
     pub records: Vec<TxnRecord<'static>>,
     pub replies: Vec<(Token, TxnReply)>,
     pub markers: Vec<Marker>,
-    /// An id whose epochs are used up had to wait: see to it that [`Cluster::fresh_producer_id`] has one.
+    /// An id whose epochs are used up had to wait: see to it that [`Cluster::fresh_producer_id`]
+    /// has one.
     ///
     /// [`Cluster::fresh_producer_id`]: super::Cluster::fresh_producer_id
     pub lacks_producer_id: bool,

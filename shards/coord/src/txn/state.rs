@@ -9,9 +9,9 @@
 //!     │ InitProducerId       │ partitions                                  │
 //!     └──────────────────────┴─────────────────────────────────────────────┘
 //! ```
-//! Kafka's PrepareEpochFence is an Ongoing one that is being aborted with a new epoch; here both are one
-//! step. Its Dead is the moment between a tombstone and its end; here the id is gone at once. Neither
-//! is ever in the log.
+//! Kafka's PrepareEpochFence is an Ongoing one that is being aborted with a new epoch; here both
+//! are one step. Its Dead is the moment between a tombstone and its end; here the id is gone at
+//! once. Neither is ever in the log.
 
 use wire::messages as m;
 use wire::messages::transaction_log_value::PartitionsSchema;
@@ -131,8 +131,8 @@ impl Txn {
         next
     }
 
-    /// The next epoch for whoever owns the id now. `expected` is the epoch of a producer that goes on
-    /// after an error (KIP-360): the current one, or the one before if it missed the answer.
+    /// The next epoch for whoever owns the id now. `expected` is the epoch of a producer that goes
+    /// on after an error (KIP-360): the current one, or the one before if it missed the answer.
     pub fn with_next_epoch(
         &self,
         expected: Option<i16>,

@@ -1,8 +1,9 @@
 //! The same requests against a broker that runs, to see that the expectations are Kafka's.
 //!
-//! `COORD_KAFKA=host:port cargo test -p corelane-coord -- --include-ignored`, with a broker that has the topics t (4 partitions)
-//! and u (2), `group.initial.rebalance.delay.ms=2000` and `group.consumer.assignment.interval.ms=0`.
-//! One connection a request, as a parked one would hold up the next.
+//! `COORD_KAFKA=host:port cargo test -p corelane-coord -- --include-ignored`, with a broker that
+//! has the topics t (4 partitions) and u (2), `group.initial.rebalance.delay.ms=2000` and
+//! `group.consumer.assignment.interval.ms=0`. One connection a request, as a parked one would hold
+//! up the next.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};

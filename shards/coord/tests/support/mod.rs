@@ -50,8 +50,8 @@ impl Topics for TestTopics {
     }
 }
 
-/// Key, value, and the producer of a transactional batch. A marker has no key, and whether it commits as
-/// its value.
+/// Key, value, and the producer of a transactional batch. A marker has no key, and whether it
+/// commits as its value.
 pub type LogEntry = (Vec<u8>, Option<Vec<u8>>, Option<i64>);
 
 pub struct Rig {
@@ -98,8 +98,8 @@ impl Rig {
         }
     }
 
-    /// The same, or a broker in its place if `COORD_KAFKA` names one: for lives that neither turn the
-    /// clock nor restart anything.
+    /// The same, or a broker in its place if `COORD_KAFKA` names one: for lives that neither turn
+    /// the clock nor restart anything.
     pub fn or_broker(config: Config) -> Self {
         let mut rig = Rig::new(config);
         if let Ok(broker) = std::env::var("COORD_KAFKA") {

@@ -1,8 +1,9 @@
 //! The same requests against a broker that runs, to see that the expectations are Kafka's.
 //!
-//! `COORD_KAFKA=host:port cargo test -p corelane-coord --test 'txn_*' -- --include-ignored`, with a broker
-//! that has the topics t (4 partitions) and held (1). The leader of held must be one that does not answer
-//! and is taken to be alive: another broker, killed while `broker.session.timeout.ms` is an hour.
+//! `COORD_KAFKA=host:port cargo test -p corelane-coord --test 'txn_*' -- --include-ignored`, with a
+//! broker that has the topics t (4 partitions) and held (1). The leader of held must be one that
+//! does not answer and is taken to be alive: another broker, killed while
+//! `broker.session.timeout.ms` is an hour.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

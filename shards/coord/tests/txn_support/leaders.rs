@@ -1,7 +1,8 @@
 //! The leader of a partition, as far as transactions go: which are open, and how each ended.
 //!
-//! It keeps the rules that Kafka's leaders keep: no write with an old epoch, no marker with an old epoch
-//! or from an old coordinator, and none with the epoch of what is open once endings bring new epochs.
+//! It keeps the rules that Kafka's leaders keep: no write with an old epoch, no marker with an old
+//! epoch or from an old coordinator, and none with the epoch of what is open once endings bring new
+//! epochs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,8 +29,8 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Takes a write of a transaction that it knows to be open. Otherwise gives the guard under which
-    /// the coordinator is to be asked.
+    /// Takes a write of a transaction that it knows to be open. Otherwise gives the guard under
+    /// which the coordinator is to be asked.
     pub fn write(&mut self, producer: Producer, label: Label) -> Result<ErrorCode, u64> {
         let there = self.producers.entry(producer.id).or_default();
         if producer.epoch < there.epoch {

@@ -1,5 +1,5 @@
-//! A transaction coordinator with a log, a clock, a cluster and leaders of its own, and requests that
-//! are short to write.
+//! A transaction coordinator with a log, a clock, a cluster and leaders of its own, and requests
+//! that are short to write.
 
 // Each test file uses its own part of this.
 #![allow(dead_code)]

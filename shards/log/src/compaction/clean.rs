@@ -1,9 +1,9 @@
 //! One pass over one log.
 //!
-//! Owns: the order of the steps (see [`super`]), the counts, and the cleaner point's move at the end.
-//! It awaits often and holds no borrow over it; retention may take segments away meanwhile, and then
-//! the pass ends early, having done no harm. Files are replaced under `Core::upkeep`, everything
-//! else is done without, so that seals and flushes go on.
+//! Owns: the order of the steps (see [`super`]), the counts, and the cleaner point's move at the
+//! end. It awaits often and holds no borrow over it; retention may take segments away meanwhile,
+//! and then the pass ends early, having done no harm. Files are replaced under `Core::upkeep`,
+//! everything else is done without, so that seals and flushes go on.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! What all passes of one shard may read and write in a time (`log.cleaner.io.max.bytes.per.second`).
+//! What all passes of one shard may read and write in a time
+//! (`log.cleaner.io.max.bytes.per.second`).
 //!
 //! Owns: the moment from which the next byte is free of debt. Lives on one shard. What was moved
 //! is paid for afterwards, by sleeping: a pass never runs ahead by more than one transfer.

@@ -16,9 +16,10 @@
 //!
 //! The active segment, undecided transactions and what is younger than `min.compaction.lag.ms`
 //! stay as they are. Appends, reads, seals and flushes go on meanwhile; only the swap of a finished
-//! group keeps other upkeep waiting. A pass that fails leaves the log as it was, and removes what it has
-//! made: nothing here takes a log offline but a failed rename or sync in the middle of a swap. While a log
-//! is copied to another disk there is no pass, and one that goes on ends: the copy would begin anew.
+//! group keeps other upkeep waiting. A pass that fails leaves the log as it was, and removes what
+//! it has made: nothing here takes a log offline but a failed rename or sync in the middle of a
+//! swap. While a log is copied to another disk there is no pass, and one that goes on ends: the
+//! copy would begin anew.
 
 mod batches;
 mod clean;
@@ -47,8 +48,8 @@ pub struct CleanOptions {
     pub key_map_bytes: usize,
     /// How full the map may get, from 0 to 1.
     pub load_factor: f64,
-    /// Bytes that one batch may have. One that is stored with more ends the pass with an error; one that
-    /// has more when decompressed stays as it is.
+    /// Bytes that one batch may have. One that is stored with more ends the pass with an error; one
+    /// that has more when decompressed stays as it is.
     pub batch_bytes: usize,
     /// What all passes of a shard may read and write in a time.
     pub io: Rc<IoBudget>,

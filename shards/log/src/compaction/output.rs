@@ -1,8 +1,8 @@
 //! The new segment of a group, while it is made: `.cleaned` files that count for nothing yet.
 //!
-//! Owns: the block-aligned writes of the `.log.cleaned` file and the indexes that grow with it. When
-//! it is finished, everything is on the device; only names are missing. A crash leaves files that
-//! the next opening removes.
+//! Owns: the block-aligned writes of the `.log.cleaned` file and the indexes that grow with it.
+//! When it is finished, everything is on the device; only names are missing. A crash leaves files
+//! that the next opening removes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -160,8 +160,8 @@ impl Output {
     }
 }
 
-/// Removes what a pass that fails has made of a segment: on a disk that is full, it is what the next
-/// one needs. What cannot be removed now goes when the log is opened the next time.
+/// Removes what a pass that fails has made of a segment: on a disk that is full, it is what the
+/// next one needs. What cannot be removed now goes when the log is opened the next time.
 pub(super) async fn remove_quietly(dir: &Path, base: i64) {
     if let Err(error) = remove(dir, base).await {
         tracing::warn!("{} not removed: {error}", cleaned(dir, FileKind::Log, base).display());

@@ -56,8 +56,8 @@ pub(crate) struct Rules {
     pub(crate) delete_retention_ms: i64,
     /// Bytes that one batch may have when decompressed.
     pub(crate) batch_bytes: usize,
-    /// Batches met so far that have more: nobody knows what keys they hold. A tombstone behind one may
-    /// be all that hides a value in it.
+    /// Batches met so far that have more: nobody knows what keys they hold. A tombstone behind one
+    /// may be all that hides a value in it.
     pub(crate) unopened: Cell<u64>,
 }
 

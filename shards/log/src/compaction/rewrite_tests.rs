@@ -253,7 +253,8 @@ fn the_times_of_the_broker_stay() {
     assert_eq!(view(&part).header().max_timestamp, 77_000);
 }
 
-/// Nobody knows what is in it: it stays, and no tombstone behind it goes, for that may hide a value in it.
+/// Nobody knows what is in it: it stays, and no tombstone behind it goes, for that may hide a value
+/// in it.
 #[test]
 fn a_batch_that_grows_beyond_the_bound_stays_and_so_do_tombstones_behind_it() {
     let value = "x".repeat(100_000);

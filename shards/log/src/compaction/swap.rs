@@ -135,9 +135,9 @@ impl State {
     }
 }
 
-/// What the checkpoint vouches for must be there when the log is opened: it lets go of segments before
-/// they go. One that names a position in such a segment is removed; what it also says, the recovery
-/// point and the snapshots say. The next flush writes one that lists what is there then.
+/// What the checkpoint vouches for must be there when the log is opened: it lets go of segments
+/// before they go. One that names a position in such a segment is removed; what it also says, the
+/// recovery point and the snapshots say. The next flush writes one that lists what is there then.
 async fn unlist(core: &Core, dir: &Path, old: &[i64]) -> io::Result<()> {
     let path = dir.join(checkpoint::FILE);
     let Some(bytes) = read_if_there(&path).await? else { return Ok(()) };
@@ -170,8 +170,8 @@ async fn prepare(dir: &Path, base: i64) -> io::Result<()> {
     fs::sync_dir(dir).await
 }
 
-/// Takes back what is not decided. An index that has its `.swap` name counts as long as no `.cleaned`
-/// file says that it does not: it goes first, durably.
+/// Takes back what is not decided. An index that has its `.swap` name counts as long as no
+/// `.cleaned` file says that it does not: it goes first, durably.
 async fn undo(dir: &Path, base: i64) -> io::Result<()> {
     for kind in BESIDE {
         remove_if_there(&named(dir, kind, base, SWAP_SUFFIX)).await?;
@@ -216,8 +216,8 @@ async fn rename_if_there(from: &Path, to: &Path) -> io::Result<bool> {
     }
 }
 
-/// Finishes or undoes what a crash interrupted in a partition's folder. To be called before anything
-/// else looks at the folder. Returns how many swaps were finished.
+/// Finishes or undoes what a crash interrupted in a partition's folder. To be called before
+/// anything else looks at the folder. Returns how many swaps were finished.
 ///
 /// Kafka renames in another order, so its unfinished swaps are told by the same rules as its own:
 /// any `.cleaned` file beside a `.swap` means undecided.

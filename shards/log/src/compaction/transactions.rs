@@ -1,8 +1,8 @@
 //! What a pass knows of the transactions it walks through.
 //!
-//! Pure. Below the last stable offset every transaction has ended, so whether a batch was aborted is
-//! known before its marker is reached. Aborted data goes at once. A marker stays while any batch of
-//! its transaction was met in this pass, and then until its delete horizon.
+//! Pure. Below the last stable offset every transaction has ended, so whether a batch was aborted
+//! is known before its marker is reached. Aborted data goes at once. A marker stays while any batch
+//! of its transaction was met in this pass, and then until its delete horizon.
 //!
 //! | met | what becomes of it |
 //! |---|---|

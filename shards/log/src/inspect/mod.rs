@@ -204,8 +204,8 @@ impl Batches {
     }
 }
 
-/// Reads a file of entries of `N` bytes. Zeros at the end (Kafka sizes an active index ahead) are no
-/// entries.
+/// Reads a file of entries of `N` bytes. Zeros at the end (Kafka sizes an active index ahead) are
+/// no entries.
 pub struct Entries<const N: usize> {
     file: File,
     size: u64,

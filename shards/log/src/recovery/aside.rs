@@ -1,7 +1,7 @@
 //! Keeping what is whole and safe behind the place where damage ends the log.
 //!
-//! Owns: which segments are set aside instead of removed, and the copy of the rest of the damaged one.
-//! Nothing that was set aside is read again by a log; see `crate::aside` for its life.
+//! Owns: which segments are set aside instead of removed, and the copy of the rest of the damaged
+//! one. Nothing that was set aside is read again by a log; see `crate::aside` for its life.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,8 +23,8 @@ use crate::segment::Segment;
 const WINDOW: usize = 1 << 20;
 
 impl Opening {
-    /// The segment that is to be cut ends before what was safe: copies what is whole behind the damage,
-    /// from the next sound batch on, before it goes.
+    /// The segment that is to be cut ends before what was safe: copies what is whole behind the
+    /// damage, from the next sound batch on, before it goes.
     pub(super) async fn keep_rest(
         &mut self,
         segments: &VecDeque<Segment>,

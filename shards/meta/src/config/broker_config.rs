@@ -1,5 +1,5 @@
-//! The settings of a broker as numbers and switches: every broker key that Corelane honours and that is
-//! not just the default of a topic key.
+//! The settings of a broker as numbers and switches: every broker key that Corelane honours and
+//! that is not just the default of a topic key.
 
 use std::borrow::Cow;
 
@@ -79,8 +79,8 @@ pub struct TransactionsConfig {
     pub load_buffer_bytes: u32,
     /// Whether a leader asks the coordinator before a transaction writes to a partition.
     pub verify_partitions: bool,
-    /// How long a leader waits before it asks again about a transaction that is just ending, and for how
-    /// long it asks.
+    /// How long a leader waits before it asks again about a transaction that is just ending, and
+    /// for how long it asks.
     pub retry_backoff_ms: u32,
     pub retry_backoff_max_ms: u32,
 }
@@ -306,8 +306,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Leaves out listeners of Kafka's controllers and refuses protocols that are not served: serving
-    /// plain text on a port that was meant to be encrypted would be worse than not starting.
+    /// Leaves out listeners of Kafka's controllers and refuses protocols that are not served:
+    /// serving plain text on a port that was meant to be encrypted would be worse than not
+    /// starting.
     fn served(&self, listeners: Vec<Listener>) -> Result<Vec<Listener>, ConfigError> {
         let controllers = self.text("controller.listener.names").unwrap_or_default();
         let map = self.text("listener.security.protocol.map").unwrap_or_default();

@@ -1,5 +1,6 @@
 //! One entry of the registry: what a key is called, holds, means and allows.
-//! Pure data and pure checks. Messages that clients see follow Kafka's wording, since tools show them.
+//! Pure data and pure checks. Messages that clients see follow Kafka's wording, since tools show
+//! them.
 
 use super::error::ConfigError;
 use super::value;

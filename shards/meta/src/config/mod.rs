@@ -1,8 +1,8 @@
 //! Configuration: the one registry of keys, reading values, and which of several sources wins.
 //! Pure: files are read and flags are parsed elsewhere; this module is given their text.
 //!
-//! A value is looked for in this order: topic override, dynamic setting of the node, dynamic default of
-//! the cluster, static (file and flags), built-in default.
+//! A value is looked for in this order: topic override, dynamic setting of the node, dynamic
+//! default of the cluster, static (file and flags), built-in default.
 
 mod broker_config;
 mod docs;

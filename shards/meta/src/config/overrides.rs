@@ -1,5 +1,5 @@
-//! What was set while the cluster runs: the settings of each resource, as the metadata log holds them.
-//! Part of the image; one writer, the controller.
+//! What was set while the cluster runs: the settings of each resource, as the metadata log holds
+//! them. Part of the image; one writer, the controller.
 
 use std::collections::BTreeMap;
 

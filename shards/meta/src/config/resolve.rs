@@ -72,8 +72,8 @@ pub struct Entry {
     pub synonyms: Vec<Synonym>,
 }
 
-/// What a look-up needs to know: what was set while running, what was set at the start, and by which
-/// node's eyes it looks.
+/// What a look-up needs to know: what was set while running, what was set at the start, and by
+/// which node's eyes it looks.
 #[derive(Clone, Copy, Debug)]
 pub struct Layers<'a> {
     pub dynamic: &'a Overrides,
@@ -104,8 +104,8 @@ pub fn resolve_group(layers: Layers<'_>, group: &str) -> Vec<Entry> {
     resolve_all(layers, Scope::Group, own, Source::DynamicGroup)
 }
 
-/// Every broker key as the node of `layers` sees it, sorted by name. Listener-prefixed keys that are set
-/// follow at the end.
+/// Every broker key as the node of `layers` sees it, sorted by name. Listener-prefixed keys that
+/// are set follow at the end.
 pub fn resolve_broker(layers: Layers<'_>) -> Vec<Entry> {
     let listed = keys::broker_keys().iter().filter(|key| !key.hidden);
     let mut entries: Vec<Entry> = listed.map(|key| broker_entry(layers, key)).collect();
@@ -134,7 +134,8 @@ pub fn resolve_cluster_default(dynamic: &Overrides) -> Vec<Entry> {
 }
 
 impl<'a> Layers<'a> {
-    /// The text that counts for a topic key on a topic; `None` for the topic means: without overrides.
+    /// The text that counts for a topic key on a topic; `None` for the topic means: without
+    /// overrides.
     pub(crate) fn topic_value(&self, key: &'static Key, own: Option<&'a Settings>) -> Cow<'a, str> {
         if let Some(value) = own.and_then(|settings| settings.get(key.name)) {
             return Cow::Borrowed(value);
@@ -212,8 +213,8 @@ impl<'a> Layers<'a> {
         let nothing_set = places.is_empty();
         for (at, name) in names.iter().enumerate() {
             let default = keys::find(Scope::Broker, name).and_then(|key| key.default);
-            // Kafka leaves out the built-in defaults of fallback names (log.retention.hours) as long
-            // as nothing is set; tools compare the list.
+            // Kafka leaves out the built-in defaults of fallback names (log.retention.hours) as
+            // long as nothing is set; tools compare the list.
             let fallback_alone = nothing_set && at > 0 && places.is_empty();
             if let Some(default) = default.filter(|_| !fallback_alone) {
                 places.push(default_place(name, default));

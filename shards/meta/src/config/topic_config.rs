@@ -1,6 +1,6 @@
 //! The settings of one topic as numbers and switches, ready for log and broker.
-//! Values were checked when they were set; one that cannot be read (a foreign metadata log) falls back
-//! to the built-in default.
+//! Values were checked when they were set; one that cannot be read (a foreign metadata log) falls
+//! back to the built-in default.
 
 use super::key::{Key, Scope};
 use super::keys;
@@ -41,8 +41,8 @@ pub enum RecordValidation {
     Strict,
 }
 
-/// Every topic key that Corelane knows, typed. Times are in ms, sizes in bytes; -1 and `i64::MAX` mean
-/// what the key's documentation says.
+/// Every topic key that Corelane knows, typed. Times are in ms, sizes in bytes; -1 and `i64::MAX`
+/// mean what the key's documentation says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopicConfig {
     pub delete: bool,

@@ -10,8 +10,9 @@ const TOPICS_PER_REQUEST_MAX: usize = 1_000;
 
 impl Controller<'_> {
     /// What to do about names of a Metadata request: those that exist are left out, the others are
-    /// created with the broker's defaults or refused. The caller has checked that both the client and
-    /// `auto.create.topics.enable` allow it. Names past a bound are left out as well: clients ask again.
+    /// created with the broker's defaults or refused. The caller has checked that both the client
+    /// and `auto.create.topics.enable` allow it. Names past a bound are left out as well: clients
+    /// ask again.
     pub fn auto_create(
         &self,
         names: &[&str],
@@ -31,8 +32,8 @@ impl Controller<'_> {
 
     /// How an internal topic is to be created; `None` for other names.
     ///
-    /// The replication factor is at most the number of brokers that are alive: with Kafka's default of 3,
-    /// groups and transactions would not work on one broker.
+    /// The replication factor is at most the number of brokers that are alive: with Kafka's default
+    /// of 3, groups and transactions would not work on one broker.
     pub fn internal_topic(&self, name: &str) -> Option<CreateTopic> {
         let prefix = match name {
             GROUP_OFFSETS_TOPIC => "offsets.topic",

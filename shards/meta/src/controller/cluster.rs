@@ -1,5 +1,5 @@
-//! Brokers and their shards: registering, going away, and what that does to partitions; feature levels;
-//! the cluster's id.
+//! Brokers and their shards: registering, going away, and what that does to partitions; feature
+//! levels; the cluster's id.
 //!
 //! | event                              | partitions                                                    |
 //! |------------------------------------|---------------------------------------------------------------|
@@ -22,20 +22,20 @@ use crate::record::MetadataRecord;
 /// Level of the feature `metadata.version` whose records Corelane writes: Kafka's 4.4-IV2.
 pub const METADATA_VERSION: (&str, i16) = ("metadata.version", 33);
 
-/// Level of the feature `group.version` that this software brings: with it members may use the KIP-848
-/// protocol.
+/// Level of the feature `group.version` that this software brings: with it members may use the
+/// KIP-848 protocol.
 pub const GROUP_VERSION: (&str, i16) = ("group.version", 1);
 
-/// Level of the feature `transaction.version` that this software brings: with 2 a producer gets a new
-/// epoch with every transaction (KIP-890).
+/// Level of the feature `transaction.version` that this software brings: with 2 a producer gets a
+/// new epoch with every transaction (KIP-890).
 pub const TRANSACTION_VERSION: (&str, i16) = ("transaction.version", 2);
 
 /// How the broker's previous run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     Clean,
-    /// It may have lost records that were not yet as durable as promised: leaders begin a new epoch, so
-    /// that clients and followers notice.
+    /// It may have lost records that were not yet as durable as promised: leaders begin a new
+    /// epoch, so that clients and followers notice.
     Unclean,
 }
 
@@ -72,8 +72,8 @@ impl Controller<'_> {
         Decision { records: records.collect(), outcome: () }
     }
 
-    /// Registers every shard of a broker, moves the replicas of shards that it no longer has, and takes
-    /// those shards away. The answer holds the nodes that went.
+    /// Registers every shard of a broker, moves the replicas of shards that it no longer has, and
+    /// takes those shards away. The answer holds the nodes that went.
     pub fn register_broker(&self, r: &Registration) -> Decision<Outcome<Vec<NodeId>>> {
         let shards = r.shards.len();
         if shards == 0 || shards > SHARDS_PER_BROKER as usize {

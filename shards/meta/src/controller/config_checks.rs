@@ -1,5 +1,5 @@
-//! What settings a resource may have. One place for topics that are created and for configs that are
-//! altered; codes and messages are Kafka's.
+//! What settings a resource may have. One place for topics that are created and for configs that
+//! are altered; codes and messages are Kafka's.
 
 use wire::ErrorCode;
 

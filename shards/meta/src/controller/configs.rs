@@ -99,8 +99,8 @@ impl Controller<'_> {
         })
     }
 
-    /// Lets `change` make the next settings of each resource from those it has, checks them, and writes
-    /// the difference.
+    /// Lets `change` make the next settings of each resource from those it has, checks them, and
+    /// writes the difference.
     fn alter_each<'r>(
         &self,
         ids: impl Iterator<Item = (i8, &'r str)>,

@@ -1,4 +1,5 @@
-//! Raising and lowering feature levels (UpdateFeatures). All of a request's updates take effect, or none.
+//! Raising and lowering feature levels (UpdateFeatures). All of a request's updates take effect, or
+//! none.
 
 use wire::ErrorCode;
 

@@ -1,9 +1,9 @@
 //! The controller's decisions: a request and the image in, records and answers out.
 //!
-//! One manager a family of records: topics and partitions, configs, nodes and features, producer ids.
-//! Nothing here changes the image. The caller appends the records of a decision to the metadata log and
-//! applies them before it asks for the next decision; an answer may be sent once its records are
-//! durable. The controller lives on one shard at a time.
+//! One manager a family of records: topics and partitions, configs, nodes and features, producer
+//! ids. Nothing here changes the image. The caller appends the records of a decision to the
+//! metadata log and applies them before it asks for the next decision; an answer may be sent once
+//! its records are durable. The controller lives on one shard at a time.
 
 mod auto_create;
 mod cluster;
@@ -51,8 +51,8 @@ pub struct Decision<T> {
     pub outcome: T,
 }
 
-/// Why one item of a request was refused. The message is for the client, in Kafka's words where tools
-/// know them.
+/// Why one item of a request was refused. The message is for the client, in Kafka's words where
+/// tools know them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub code: ErrorCode,

@@ -1,8 +1,8 @@
 //! Where new partitions go.
 //!
-//! A host is the failure domain: a replication factor counts brokers, and no broker gets two replicas of
-//! a partition. Brokers take turns, racks first; within a broker the shard is taken that leads the fewest
-//! partitions of this topic, then the fewest of all.
+//! A host is the failure domain: a replication factor counts brokers, and no broker gets two
+//! replicas of a partition. Brokers take turns, racks first; within a broker the shard is taken
+//! that leads the fewest partitions of this topic, then the fewest of all.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Reassigning partitions: which nodes have their replicas.
 //!
-//! On one host a partition moves from core to core; its files stay where they are. First nobody leads
-//! it, so that the old core closes its log, then the new core does:
+//! On one host a partition moves from core to core; its files stay where they are. First nobody
+//! leads it, so that the old core closes its log, then the new core does:
 //!
 //! | step | record | replicas | adding, removing | leader |
 //! |---|---|---|---|---|

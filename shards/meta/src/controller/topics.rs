@@ -85,7 +85,8 @@ struct Plan {
 }
 
 impl Controller<'_> {
-    /// Creates topics. One answer a name, in the order of the request; each topic stands or falls alone.
+    /// Creates topics. One answer a name, in the order of the request; each topic stands or falls
+    /// alone.
     pub fn create_topics(
         &self,
         requests: &[CreateTopic],
@@ -133,8 +134,8 @@ impl Controller<'_> {
         Decision { records, outcome }
     }
 
-    /// Makes a topic of partitions that are there. The nodes need not be alive: they lead once their
-    /// broker starts.
+    /// Makes a topic of partitions that are there. The nodes need not be alive: they lead once
+    /// their broker starts.
     pub fn adopt_topic(
         &self,
         topic: &AdoptTopic,
@@ -331,8 +332,8 @@ impl Controller<'_> {
         Ok(partitions)
     }
 
-    /// Checks one manual assignment: known nodes, no two on one broker, the same count as others, and
-    /// somebody alive to lead.
+    /// Checks one manual assignment: known nodes, no two on one broker, the same count as others,
+    /// and somebody alive to lead.
     pub(super) fn manual_replicas(
         &self,
         partition: i32,

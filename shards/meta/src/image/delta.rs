@@ -18,8 +18,8 @@ pub struct Delta {
     pub records: Arc<[MetadataRecord]>,
 }
 
-/// What a delta changed, for the shard to act on its local logs and waiting requests. Partitions are
-/// named by topic id and partition id; each is named once.
+/// What a delta changed, for the shard to act on its local logs and waiting requests. Partitions
+/// are named by topic id and partition id; each is named once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// New partitions.
@@ -51,8 +51,8 @@ impl Image {
         Ok(changes)
     }
 
-    /// Applies some of the records, which begin where the image ends. For a large delta in steps, on a
-    /// copy that nobody sees before it is whole; call [`Changes::settle`] after the last one.
+    /// Applies some of the records, which begin where the image ends. For a large delta in steps,
+    /// on a copy that nobody sees before it is whole; call [`Changes::settle`] after the last one.
     pub fn apply_part(
         &mut self,
         delta: &Delta,
@@ -121,8 +121,8 @@ impl Changes {
         self.configs.dedup();
     }
 
-    /// A topic is deleted: nothing else about it needs doing. One that was also created in this delta
-    /// never was there for the shard.
+    /// A topic is deleted: nothing else about it needs doing. One that was also created in this
+    /// delta never was there for the shard.
     fn forget(&mut self, topic: Topic) {
         let of_topic = |(id, _): &(Uuid, i32)| *id == topic.id;
         let born_here = self.created.iter().filter(|p| of_topic(p)).count();

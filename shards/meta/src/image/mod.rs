@@ -1,8 +1,8 @@
 //! The metadata image: what the records of the metadata log, applied in order, add up to.
 //!
-//! Every shard has its own copy and applies the same deltas. Applying one costs what the delta holds,
-//! never what the image holds; a copy costs what there are topics, and shares their partitions. Topics
-//! are found by name and by id in O(1) and listed by name.
+//! Every shard has its own copy and applies the same deltas. Applying one costs what the delta
+//! holds, never what the image holds; a copy costs what there are topics, and shares their
+//! partitions. Topics are found by name and by id in O(1) and listed by name.
 
 mod delta;
 mod nodes;

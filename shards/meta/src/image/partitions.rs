@@ -1,7 +1,7 @@
 //! The partitions of one topic, in pieces that copies of an image share until one of them changes.
 //!
-//! Owns: how a copy of a topic with ten thousand partitions costs a few dozen counters, and a change
-//! after it one piece.
+//! Owns: how a copy of a topic with ten thousand partitions costs a few dozen counters, and a
+//! change after it one piece.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A snapshot of an image: the shortest run of records that builds it again, so that the metadata log
-//! can be cut off before it.
+//! A snapshot of an image: the shortest run of records that builds it again, so that the metadata
+//! log can be cut off before it.
 
 use wire::messages as m;
 

@@ -40,8 +40,8 @@ pub struct DiskFaults {
     pub eio_per_million: u32,
     /// Every file operation fails with EIO once this many more have been done.
     pub eio_after: Option<u64>,
-    /// One file operation fails with EIO: the one after so many more. What it would have done is done,
-    /// in part or not.
+    /// One file operation fails with EIO: the one after so many more. What it would have done is
+    /// done, in part or not.
     pub eio_once: Option<u64>,
     /// Syncs (and synced writes) that fail with EIO, per million. What they covered is lost at the
     /// next power cut, whatever a later sync says.

@@ -1,4 +1,5 @@
-//! What a message holds, by the names of Kafka's schemas: for tools that print what is kept in files.
+//! What a message holds, by the names of Kafka's schemas: for tools that print what is kept in
+//! files.
 //!
 //! Of messages that only travel there is nothing to be shown.
 

@@ -11,8 +11,9 @@ const LIMIT: usize = 1 << 20;
 /// Where the bytes begin that no leader stamps.
 const CRC_AT: usize = 17;
 
-/// Where Corelane answers otherwise on purpose: start of the case name, Kafka's code (0 for stored),
-/// and ours. Kafka's -1 are exceptions that nobody planned; a producer gets a reason instead.
+/// Where Corelane answers otherwise on purpose: start of the case name, Kafka's code (0 for
+/// stored), and ours. Kafka's -1 are exceptions that nobody planned; a producer gets a reason
+/// instead.
 const DIFFERENCES: &[(&str, i16, i16)] = &[
     // Kafka stores a transaction of nobody, a producer without epoch, and wrong inner offsets.
     ("transactional-without-producer", 0, 87),

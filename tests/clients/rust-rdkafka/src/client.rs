@@ -345,8 +345,9 @@ impl Consumer {
         Ok(self.inner.seek(&self.topic, partition, Offset::Offset(offset), CALL_LIMIT)?)
     }
 
-    /// Waits until the consumer fetches, which it does once its start has become an offset; gives it. Its
-    /// statistics say "active" a moment before they have the offset, so two of them have to agree.
+    /// Waits until the consumer fetches, which it does once its start has become an offset; gives
+    /// it. Its statistics say "active" a moment before they have the offset, so two of them have to
+    /// agree.
     pub fn settled(&self, partition: i32) -> Result<i64> {
         let mut before = None;
         eventually(|| {

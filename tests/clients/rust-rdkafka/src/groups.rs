@@ -1,7 +1,7 @@
 //! Consumer groups: a life with members that come and go, by each protocol that librdkafka has.
 //!
-//! Each member lives on a thread of its own, as it would in a program; the scenario looks at what it
-//! notes and never calls it.
+//! Each member lives on a thread of its own, as it would in a program; the scenario looks at what
+//! it notes and never calls it.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write as _};
@@ -374,8 +374,8 @@ impl Writer {
     }
 }
 
-/// A member as a process of its own, to be killed: it says on stdout what it reads, before it commits
-/// that, and what it has.
+/// A member as a process of its own, to be killed: it says on stdout what it reads, before it
+/// commits that, and what it has.
 pub fn serve(bootstrap: &str, topic: &str, protocol: &str) -> Result<()> {
     let client = Client::of_topic(bootstrap, topic)?;
     let consumer = client.member(protocol_named(protocol)?)?;

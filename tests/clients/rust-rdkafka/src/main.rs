@@ -1,6 +1,6 @@
-//! rust-rdkafka runs the client scenarios of ../README.md with the rdkafka crate. This file owns the
-//! command line and the running of scenarios; they are in `scenarios`, what they say to rdkafka in
-//! `client`.
+//! rust-rdkafka runs the client scenarios of ../README.md with the rdkafka crate. This file owns
+//! the command line and the running of scenarios; they are in `scenarios`, what they say to rdkafka
+//! in `client`.
 
 mod client;
 mod groups;

@@ -249,8 +249,8 @@ fn consume_offset(client: &Client) -> Result<()> {
     expect_code(beyond.take(1), Code::AutoOffsetReset)
 }
 
-/// An idle consumer that waits 500 ms a fetch needs about 6 in 3 s; with a broker that does not wait
-/// it would send thousands.
+/// An idle consumer that waits 500 ms a fetch needs about 6 in 3 s; with a broker that does not
+/// wait it would send thousands.
 fn long_poll(client: &Client) -> Result<()> {
     const IDLE: Duration = Duration::from_secs(3);
     const FETCH_LIMIT: i64 = 60;

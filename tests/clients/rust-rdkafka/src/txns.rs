@@ -1,5 +1,5 @@
-//! Transactions: what is committed, aborted, fenced and timed out, and a pipeline from topic to topic whose
-//! transactions hold the offsets of what it read.
+//! Transactions: what is committed, aborted, fenced and timed out, and a pipeline from topic to
+//! topic whose transactions hold the offsets of what it read.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -45,8 +45,8 @@ impl Transactor {
             ("transactional.id", id),
             ("transaction.timeout.ms", &timeout_ms.to_string()),
             ("linger.ms", "0"),
-            // By default it bootstraps again when all brokers are away, and may then wait forever at
-            // sending offsets to a transaction.
+            // By default it bootstraps again when all brokers are away, and may then wait forever
+            // at sending offsets to a transaction.
             ("metadata.recovery.strategy", "none"),
         ])?;
         let transactor = Self { producer };
@@ -120,8 +120,8 @@ fn starts(partitions: i32) -> Vec<(i32, Offset)> {
     (0..partitions).map(|partition| (partition, Offset::Beginning)).collect()
 }
 
-/// The values in front of records that are written now, without a transaction: whoever comes to them has
-/// seen all that is decided.
+/// The values in front of records that are written now, without a transaction: whoever comes to
+/// them has seen all that is decided.
 fn seen(client: &Client, partitions: i32, isolation: &str) -> Result<Vec<String>> {
     let mark = format!("mark-{:016x}", random_u64());
     let mut marks: Vec<Record> = (0..partitions)
@@ -275,8 +275,8 @@ impl<'a> Pipeline<'a> {
     /// Goes on until so many are committed; `before` says of each round whether to commit it.
     fn until(&mut self, count: usize, mut before: impl FnMut(usize) -> bool) -> Result<()> {
         while self.committed()? < count {
-            // It waits for the end of what the one before it left, so that a member finds all that was
-            // committed.
+            // It waits for the end of what the one before it left, so that a member finds all that
+            // was committed.
             let transactor = eventually(|| Transactor::new(&self.sink, &self.sink.topic, LONG_MS))?;
             let member = self.source.member(CLASSIC)?;
             if let Err(error) = self.turn(&transactor, &member, count, &mut before) {

@@ -76,8 +76,8 @@ pub fn keys(scope: Scope) -> &'static [Key] {
 
 /// The key of this name, if the scope has it.
 ///
-/// Broker keys may carry `listener.name.<listener>.` before a TLS or SASL key; such a name finds the
-/// key behind the prefix.
+/// Broker keys may carry `listener.name.<listener>.` before a TLS or SASL key; such a name finds
+/// the key behind the prefix.
 pub fn find(scope: Scope, name: &str) -> Option<&'static Key> {
     let index = TABLE.index.get(&(scope, name)).copied();
     match index {

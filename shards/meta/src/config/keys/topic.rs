@@ -1,5 +1,6 @@
 //! Every topic key, with the broker keys that give its default, nearest first.
-//! Names, kinds, defaults and bounds are those of Apache Kafka 4.4; Corelane's own keys are at the end.
+//! Names, kinds, defaults and bounds are those of Apache Kafka 4.4; Corelane's own keys are at the
+//! end.
 
 use super::super::key::{Kind, Section, topic};
 
