@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use cli::args::{Arguments, BenchCommand, Command};
+use cli::args::{Arguments, BenchCommand, BenchLine, Command};
 use error::{Error, Exit, Result, note, plain, say};
 
 fn main() -> ExitCode {
@@ -45,7 +45,10 @@ fn run(command: Command) -> Result<()> {
         Command::Consume(args) => on_a_ring(|| cli::consume::run(args)),
         Command::Import(args) => on_a_ring(|| cli::import::run(args)),
         Command::Dump(args) => on_a_ring(|| cli::dump::run(args)),
-        Command::Bench(BenchCommand::Disk(args)) => cli::bench::disk(&args),
+        Command::Bench(BenchLine { what: Some(BenchCommand::Disk(args)), .. }) => {
+            cli::bench::disk(&args)
+        }
+        Command::Bench(BenchLine { what: None, load }) => cli::bench_load::run(&load),
         Command::Doctor(args) => cli::doctor::run(&args),
         Command::Tune(args) => cli::tune::run(&args),
         Command::Version => {

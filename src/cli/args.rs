@@ -56,9 +56,9 @@ pub enum Command {
     /// Show what is in the files of a data directory, and check that it fits together
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(DumpArgs),
-    /// Measure this machine's disks
-    #[command(subcommand, after_help = BENCH_EXAMPLES)]
-    Bench(BenchCommand),
+    /// Put a load on any Kafka cluster and report what came of it; or measure disks
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchLine),
     /// Check what this host gives a broker, and explain each finding
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -380,6 +380,14 @@ pub struct TopicAlterArgs {
     pub cluster: ClusterArgs,
 }
 
+const BENCH_EXAMPLES: &str = "Examples:\n  \
+    corelane bench --rate 20000 --record-bytes 100 --partitions 12\n  \
+    corelane bench 1-topic-1-partition-1kb --repeats 3 --broker-pid 4711\n  \
+    corelane bench latency-curve-1kb --bootstrap kafka1.example:9092 --seconds 60\n  \
+    corelane bench --kind end-to-end --rate 10000 --arrivals poisson --codec lz4 --value text\n  \
+    corelane bench disk /data/a --quick\n\n\
+    The first Ctrl-C writes the report of what there is.";
+
 const PRODUCE_EXAMPLES: &str = "Examples:\n  \
     echo hello | corelane produce greetings\n  \
     corelane produce users --key-separator : users.txt\n  \
@@ -551,7 +559,15 @@ pub struct DumpArgs {
     pub verify: bool,
 }
 
-const BENCH_EXAMPLES: &str = "Example:\n  corelane bench disk /data/a --quick";
+/// A load, unless something else is named.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct BenchLine {
+    #[command(subcommand)]
+    pub what: Option<BenchCommand>,
+    #[command(flatten)]
+    pub load: rig::bench::BenchArgs,
+}
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod bench;
+pub mod bench_load;
 pub mod consume;
 pub mod consume_group;
 pub mod doctor;

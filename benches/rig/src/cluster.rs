@@ -5,7 +5,7 @@
 //! brokers are loaded over as many connections.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 use wire::Uuid;
@@ -53,6 +53,17 @@ pub fn create(
     partitions: i32,
     configs: &[(&str, &str)],
 ) -> Result<Topic> {
+    create_replicated(at, name, partitions, 1, configs)
+}
+
+/// The same with more replicas than one of each partition.
+pub fn create_replicated(
+    at: SocketAddr,
+    name: &str,
+    partitions: i32,
+    replication_factor: i16,
+    configs: &[(&str, &str)],
+) -> Result<Topic> {
     let configs: Vec<_> = configs
         .iter()
         .map(|&(name, value)| CreatableTopicConfig { name: name.into(), value: Some(value.into()) })
@@ -60,7 +71,7 @@ pub fn create(
     let topic = CreatableTopic {
         name: name.into(),
         num_partitions: partitions,
-        replication_factor: 1,
+        replication_factor,
         configs: configs.into(),
         ..CreatableTopic::default()
     };
@@ -190,11 +201,13 @@ pub fn coordinators(at: SocketAddr, key_type: i8, keys: &[String]) -> Result<Vec
     Ok(found)
 }
 
+/// Of a node, as it advertises itself; a name is looked up.
 pub fn address(host: &str, port: i32) -> Result<SocketAddr> {
     let unusable = || Error::Unreadable(format!("the broker's address {host}:{port}"));
-    let ip: IpAddr =
-        if host == "localhost" { "127.0.0.1" } else { host }.parse().map_err(|_| unusable())?;
-    Ok(SocketAddr::new(ip, u16::try_from(port).map_err(|_| unusable())?))
+    let port = u16::try_from(port).map_err(|_| unusable())?;
+    let host = if host == "localhost" { "127.0.0.1" } else { host };
+    let found = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next());
+    found.ok_or_else(unusable)
 }
 
 impl Topic {

@@ -1,6 +1,5 @@
 //! The rig's one error type. Every message names the thing that failed.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use wire::ErrorCode;
@@ -28,8 +27,6 @@ pub enum Error {
     Closed,
     #[error("the broker answers request {answered} where {expected} was due")]
     OutOfTurn { expected: i32, answered: i32 },
-    #[error("{0} is no loopback address: the rig measures on one machine only")]
-    NotLoopback(SocketAddr),
     #[error("{what} within {within:?}; last: {last}")]
     TooLate { what: String, within: Duration, last: String },
     #[error("{requests} requests are unanswered: the broker does not keep up with the rate")]

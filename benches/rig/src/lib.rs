@@ -7,6 +7,7 @@
 
 pub mod admin;
 pub mod backfill;
+pub mod bench;
 pub mod cluster;
 #[cfg(feature = "compare")]
 pub mod compare;
