@@ -298,6 +298,21 @@ impl Scanner {
     }
 }
 
+/// Whether something lies at a position, whatever it is, that the end of the file does not cut off.
+pub(crate) async fn holds_something(file: &File, at: u32, end: u32) -> io::Result<bool> {
+    let left = u64::from(end.saturating_sub(at));
+    if left < HEADER_BYTES as u64 {
+        return Ok(false);
+    }
+    let mut scanner = Scanner::new(file.clone(), at, end);
+    let head = scanner.read(at.into(), HEADER_BYTES).await?;
+    let head = head.get(..HEADER_BYTES).unwrap_or_default();
+    if head.iter().all(|byte| *byte == 0) {
+        return Ok(false);
+    }
+    Ok(BatchHeader::parse(head).map_or(true, |header| header.size_in_bytes() as u64 <= left))
+}
+
 /// Where the first whole batch of an offset from `offset` on starts behind `from`, at any byte. Slow:
 /// it is for a log of which nothing may be lost.
 pub(crate) async fn find_batch(

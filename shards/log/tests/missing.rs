@@ -16,6 +16,7 @@ use wire::records::BatchBuilder;
 
 const BATCHES: u64 = 60;
 const CHECKPOINT: &str = "corelane.checkpoint";
+const GIVEN_UP: &str = "given-up-offset-checkpoint";
 
 fn config() -> LogConfig {
     LogConfig {
@@ -129,7 +130,7 @@ fn a_log_whose_segment_is_missing_or_short_does_not_open_and_is_left_alone() {
                         let error = end_of(&path, hint).expect_err(&what);
                         assert!(matches!(error, LogError::Corrupt { .. }), "{what}: {error}");
                         let text = error.to_string();
-                        let told = [name, &bytes.to_string(), "from a copy", CHECKPOINT];
+                        let told = [name, &bytes.to_string(), "from a copy", GIVEN_UP];
                         assert!(told.iter().all(|told| text.contains(told)), "{what}: {text}");
                         assert!(contents(&path) == damaged, "{what}: the folder was touched");
                     }
@@ -203,9 +204,14 @@ fn what_lies_behind_the_recovery_point_may_be_gone() {
     assert_eq!(end, base_of(&lost[0]));
 }
 
-/// Without the checkpoint the operator has what there is.
+/// As an operator does it who has no copy.
+fn give_up(path: &Path) {
+    std::fs::write(path.join(GIVEN_UP), b"").unwrap();
+}
+
+/// Where what is missing was given up there is what there is. That the checkpoint is gone says nothing.
 #[test]
-fn without_its_checkpoint_the_log_opens_as_far_as_it_goes_and_removes_nothing_that_was_safe() {
+fn what_was_given_up_is_not_missed_and_nothing_that_was_safe_is_removed() {
     // As the data folder's checkpoints have it, or, after a crash, from the snapshots.
     for (clean, recovery_point, has_snapshots) in
         [(true, 60, true), (false, 60, true), (false, 60, false), (false, 0, true)]
@@ -218,7 +224,10 @@ fn without_its_checkpoint_the_log_opens_as_far_as_it_goes_and_removes_nothing_th
         let hint = OpenHint { clean, recovery_point, ..OpenHint::default() };
         let last = &all[all.len() - 1];
         // The last one, then one in the middle, then zeros instead of one.
-        for (place, zeros) in [(all.len() - 1, false), (1, false), (1, true), (0, true)] {
+        let losses = [(all.len() - 1, false), (1, false), (1, true), (0, true)];
+        for ((place, zeros), keeps_checkpoint) in
+            losses.into_iter().flat_map(|loss| [(loss, false), (loss, true)])
+        {
             std::fs::remove_dir_all(&path).unwrap();
             std::fs::create_dir(&path).unwrap();
             for (name, bytes) in &sound {
@@ -226,7 +235,9 @@ fn without_its_checkpoint_the_log_opens_as_far_as_it_goes_and_removes_nothing_th
                     std::fs::write(path.join(name), bytes).unwrap();
                 }
             }
-            std::fs::remove_file(path.join(CHECKPOINT)).unwrap();
+            if !keeps_checkpoint {
+                std::fs::remove_file(path.join(CHECKPOINT)).unwrap();
+            }
             match zeros {
                 true => {
                     let len = std::fs::metadata(&all[place]).unwrap().len();
@@ -234,13 +245,25 @@ fn without_its_checkpoint_the_log_opens_as_far_as_it_goes_and_removes_nothing_th
                 }
                 false => Loss::Removed.befall(&all[place], 0),
             }
-            let end = end_of(&path, hint).unwrap();
-            let what = format!("{hint:?}, {has_snapshots}, place {place}, zeros {zeros}");
+            let what = format!(
+                "{hint:?}, {has_snapshots}, place {place}, zeros {zeros}, {keeps_checkpoint}"
+            );
             // Only what is walked is looked at.
-            let walked = recovery_point == 0 || !has_snapshots;
-            match (all[place] == *last, zeros && walked) {
+            let walked = (recovery_point == 0 || !has_snapshots) && !keeps_checkpoint;
+            let is_last = all[place] == *last;
+            let is_known = (keeps_checkpoint && !zeros)
+                || (recovery_point == 60 && (is_last || (zeros && walked)));
+            if is_known {
+                let error = end_of(&path, hint).expect_err(&what).to_string();
+                assert!(error.contains(GIVEN_UP), "{what}: {error}");
+            }
+            give_up(&path);
+            let end = end_of(&path, hint).unwrap();
+            match (is_last, zeros && walked) {
                 (true, _) => assert_eq!(end, base_of(last), "{what}"),
                 (false, false) => assert_eq!(end, BATCHES as i64, "{what}"),
+                // Nothing is left: it begins behind what is known to have been there.
+                (false, true) if place == 0 => assert_eq!(end, recovery_point, "{what}"),
                 // The log ends where a walk meets the zeros.
                 (false, true) => assert_eq!(end, base_of(&all[place]), "{what}"),
             }
@@ -248,6 +271,20 @@ fn without_its_checkpoint_the_log_opens_as_far_as_it_goes_and_removes_nothing_th
             for (i, file) in all.iter().enumerate().filter(|(i, _)| *i != place) {
                 let bytes = &sound[file.file_name().unwrap().to_str().unwrap()];
                 assert!(left.contains(bytes), "{what}: segment {i} is gone");
+            }
+            // Said once: it is not missed again, and the next loss is.
+            assert_eq!(end_of(&path, hint).unwrap(), end, "{what}");
+            let settled = std::fs::read(path.join(GIVEN_UP)).ok();
+            let begins_anew = place == 0 && zeros && walked && recovery_point > 0;
+            let is_missed = recovery_point > end || begins_anew;
+            let expected = is_missed.then_some(recovery_point.to_string());
+            assert_eq!(settled.is_some(), expected.is_some(), "{what}");
+            let settled = String::from_utf8(settled.unwrap_or_default()).unwrap();
+            assert!(settled.contains(&expected.unwrap_or_default()), "{what}: {settled}");
+            let first = segments(&path).remove(0);
+            if base_of(&first) < end {
+                Loss::Removed.befall(&first, 0);
+                assert!(end_of(&path, hint).is_err(), "{what}: the next loss");
             }
         }
     }
@@ -390,8 +427,6 @@ fn vouched_for(synced_end: i64, written_end: i64) -> OpenHint {
     OpenHint { vouched, ..OpenHint::default() }
 }
 
-const GIVEN_UP: &str = "given-up-offset-checkpoint";
-
 #[test]
 fn an_older_copy_of_a_folder_is_not_taken_for_all_there_is() {
     let dir = tempfile::tempdir().unwrap();
@@ -401,28 +436,136 @@ fn an_older_copy_of_a_folder_is_not_taken_for_all_there_is() {
     write_more(&path, BATCHES..BATCHES + 30, OpenHint::default());
     let end = BATCHES as i64 + 30;
     assert_eq!(end_of(&path, vouched_for(end, end)).unwrap(), end);
-    // Also one whose end is torn, as of a folder that was written meanwhile.
+    // Also one whose end is torn, as of a folder that was written meanwhile, or without its checkpoint.
     let mut torn = older.clone();
     let last = torn.keys().filter(|name| name.ends_with(".log")).max().cloned().unwrap();
     torn.get_mut(&last).unwrap().extend_from_slice(&[7; 300]);
-    for copy in [&older, &torn] {
-        put_back(&path, copy);
-        let error = end_of(&path, vouched_for(end, 0)).expect_err("it is older").to_string();
-        let told = ["ends at 60", "90 was safe", "from a copy", CHECKPOINT];
-        assert!(told.iter().all(|told| error.contains(told)), "{error}");
-        assert!(contents(&path) == *copy, "the folder was touched");
-        // What was only written, and something is there, may be gone for other reasons.
-        if copy == &older {
-            assert_eq!(end_of(&path, vouched_for(0, end)).unwrap(), BATCHES as i64);
+    let mut bare = older.clone();
+    bare.remove(CHECKPOINT);
+    for copy in [&older, &torn, &bare] {
+        // What was only written counts as long as the machine runs.
+        for hint in [vouched_for(end, 0), vouched_for(0, end), vouched_for(60, end)] {
+            put_back(&path, copy);
+            let error = end_of(&path, hint).expect_err("it is older").to_string();
+            let told = ["ends at 60", "90 was safe", "from a copy", GIVEN_UP];
+            assert!(told.iter().all(|told| error.contains(told)), "{error}");
+            let left = contents(&path).into_iter().filter(|(name, _)| name.ends_with(".log"));
+            let was = copy.clone().into_iter().filter(|(name, _)| name.ends_with(".log"));
+            assert!(left.eq(was), "the folder was touched");
         }
     }
     // Who has nothing newer says so, once: it is not missed again, however often it crashes.
     put_back(&path, &older);
-    std::fs::remove_file(path.join(CHECKPOINT)).unwrap();
+    give_up(&path);
     write_more(&path, 200..205, vouched_for(end, end));
-    assert!(path.join(CHECKPOINT).exists() && path.join(GIVEN_UP).exists());
+    assert_ne!(std::fs::read(path.join(GIVEN_UP)).unwrap(), b"");
     assert_eq!(end_of(&path, vouched_for(end, end)).unwrap(), BATCHES as i64 + 5);
     assert!(end_of(&path, vouched_for(end + 1, 0)).is_err(), "something else is missing now");
+    // Once the log is past what was lost, whatever is missing is missed again.
+    write_more(&path, 205..235, vouched_for(end, end));
+    let end = BATCHES as i64 + 35;
+    assert_eq!(end_of(&path, vouched_for(end, end)).unwrap(), end);
+    assert!(!path.join(GIVEN_UP).exists());
+    put_back(&path, &older);
+    assert!(end_of(&path, vouched_for(end, end)).is_err());
+}
+
+/// What was written is there after the process was killed, flushed or not: less of a file, or a file less,
+/// is not taken for what a crash may leave.
+#[test]
+fn what_was_written_behind_the_recovery_point_is_missed_while_the_machine_runs() {
+    // The last one has never been rolled or flushed: it has no checkpoint.
+    for (segment_bytes, flushed) in [(6_000, 20), (1 << 20, 20), (1 << 20, 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("orders-0");
+        let settings = LogConfig { segment_bytes, ..config() };
+        let opened = path.clone();
+        on_uring(move || async move {
+            let (log, _) = open(&shared(1 << 20), opened, settings).await;
+            append_some(&log, 0..flushed).await;
+            if flushed > 0 {
+                log.flush().await.unwrap();
+            }
+            append_some(&log, flushed..BATCHES).await;
+        });
+        let hint = vouched_for(flushed as i64, BATCHES as i64);
+        let all = segments(&path);
+        let sound = contents(&path);
+        let bytes = batch(&[value(0, 400)], NOW_MS).len();
+        let of_last = (BATCHES as i64 - base_of(&all[all.len() - 1])) as usize;
+        let file = all[all.len() - 1].clone();
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let whole = sound[name].clone();
+        let at = (of_last - 2) * bytes;
+        let padded = [&whole[..at], &[0; 4_096][..]].concat();
+        let half = [&whole[..at + 100], &[0; 4_096][..]].concat();
+        let nothing = vec![0; whole.len()];
+        for short in [&whole[..at], &whole[..at + 100], &padded, &half, &nothing, &[]] {
+            put_back(&path, &sound);
+            std::fs::write(&file, short).unwrap();
+            let what = format!("{} of {} bytes, {flushed} flushed", short.len(), whole.len());
+            for lost in ["", CHECKPOINT] {
+                let _ = std::fs::remove_file(path.join(lost));
+                let error = end_of(&path, hint).expect_err(&what).to_string();
+                let is_told = ["60 was safe", "below 60 was safe", "of it were safe"];
+                assert!(is_told.iter().any(|told| error.contains(told)), "{what}: {error}");
+                assert!(error.contains(GIVEN_UP), "{error}");
+                assert_eq!(std::fs::read(&file).unwrap(), short, "{what}: it was touched");
+            }
+            // After a power cut that is what there is.
+            let end = end_of(&path, vouched_for(flushed as i64, 0));
+            if flushed > 0 && of_last == BATCHES as usize && short[..].iter().all(|b| *b == 0) {
+                assert!(end.is_err(), "{what}: what was synced is gone");
+            } else {
+                let end = end.unwrap();
+                assert!((flushed as i64..BATCHES as i64).contains(&end), "{what}: {end}");
+            }
+        }
+        if all.len() > 2 {
+            put_back(&path, &sound);
+            Loss::Removed.befall(&all[all.len() - 2], 0);
+            std::fs::remove_file(path.join(CHECKPOINT)).unwrap();
+            for name in sound.keys().filter(|name| name.ends_with(".snapshot")) {
+                std::fs::remove_file(path.join(name)).unwrap();
+            }
+            assert!(end_of(&path, hint).is_err(), "without {}", all[all.len() - 2].display());
+        }
+        // A batch that is there and cannot be read is damage, which is cut off and told.
+        put_back(&path, &sound);
+        let mut flipped = whole.clone();
+        flipped[at - bytes + 200] ^= 4;
+        std::fs::write(&file, flipped).unwrap();
+        for _ in 0..2 {
+            assert_eq!(end_of(&path, hint).unwrap(), BATCHES as i64 - 3);
+        }
+        assert!(contents(&path).keys().any(|name| name.contains(".aside-")));
+    }
+}
+
+/// Neither a file without a batch nor an operator's word of which there was no need gives anything up.
+#[test]
+fn an_empty_segment_holds_nothing_and_a_word_without_need_is_used_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("orders-0");
+    write(&path, false);
+    let sound = contents(&path);
+    let all = segments(&path);
+    give_up(&path);
+    assert_eq!(end_of(&path, vouched_for(60, 60)).unwrap(), 60);
+    assert!(!path.join(GIVEN_UP).exists());
+    // The last segment is gone, and something empty says that the log went on behind it.
+    for hint in [vouched_for(60, 60), vouched_for(0, 60)] {
+        for name in ["00000000000000000060.log", "00000000000000000099.log"] {
+            put_back(&path, &sound);
+            std::fs::remove_file(path.join(CHECKPOINT)).unwrap();
+            for name in sound.keys().filter(|name| name.ends_with(".snapshot")) {
+                std::fs::remove_file(path.join(name)).unwrap();
+            }
+            Loss::Removed.befall(&all[all.len() - 1], 0);
+            std::fs::write(path.join(name), b"").unwrap();
+            assert!(end_of(&path, hint).is_err(), "{hint:?} {name}");
+        }
+    }
 }
 
 #[test]
@@ -436,10 +579,14 @@ fn an_emptied_folder_is_not_begun_anew_after_a_crash() {
         }
         let hint = vouched_for(synced_end, written_end);
         let error = end_of(&path, hint).expect_err("it is empty").to_string();
-        let begin = "00000000000000000060.log";
-        assert!(error.contains("60 was safe") && error.contains(begin), "{error}");
+        assert!(error.contains("60 was safe") && error.contains(GIVEN_UP), "{error}");
+        for name in ["00000000000000000000.log", "00000000000000000060.log"] {
+            std::fs::write(path.join(name), b"").unwrap();
+            assert!(end_of(&path, hint).is_err(), "with an empty {name}");
+        }
         // The documented way on without what is lost: no offset is given out twice.
-        std::fs::write(path.join(begin), b"").unwrap();
+        give_up(&path);
+        assert_eq!(end_of(&path, hint).unwrap(), 60);
         assert_eq!(end_of(&path, hint).unwrap(), 60);
         write_more(&path, 100..103, hint);
         assert_eq!(end_of(&path, hint).unwrap(), 63);

@@ -9,6 +9,7 @@ use std::io;
 use reactor::fs;
 
 use super::Opening;
+use super::reached::GivenUp;
 use crate::aside::Aside;
 use crate::checkpoint::{self, Checkpoint};
 use crate::checkpoints::{
@@ -22,7 +23,7 @@ use crate::core::State;
 use crate::epochs::LeaderEpochs;
 use crate::error::LogError;
 use crate::files::{self, remove_if_there};
-use crate::names::{self, FileKind, Found as Name, file_path};
+use crate::names::{self, FileKind, Found as Name, file_name, file_path};
 use crate::producer_snapshot::{Decoder, SnapshotDamage};
 use crate::producer_state::ProducerStates;
 
@@ -174,17 +175,17 @@ impl Opening {
         Ok(())
     }
 
-    /// Refuses a folder that does not hold what its checkpoint vouches for. What lies below the start
-    /// of the log may be gone.
-    pub(super) fn check_listed(
+    /// Whether the folder lacks what its checkpoint vouches for, which an operator has given up; refuses
+    /// it if none has. What lies below the start of the log may be gone.
+    pub(super) fn lacks_listed(
         &self,
         inventory: &Inventory,
         known: &Checkpoint,
         saved_start: Option<i64>,
         hint: &OpenHint,
-    ) -> Result<(), LogError> {
+    ) -> Result<bool, LogError> {
         if hint.topic_id.is_some_and(|id| id != known.topic_id && !known.topic_id.is_zero()) {
-            return Ok(());
+            return Ok(false);
         }
         let mut log_start = known.log_start.max(saved_start.unwrap_or(0));
         log_start = log_start.max(hint.vouched.log_start);
@@ -200,19 +201,15 @@ impl Opening {
             let place = inventory.segments.binary_search_by_key(&base, |s| s.base).ok()?;
             inventory.segments.get(place).map(|s| u64::from(s.size))
         };
-        match known.unmet(log_start, size_of).next() {
-            None => Ok(()),
-            Some(unmet) => {
-                let file = file_path(&self.dir, FileKind::Log, unmet.base);
-                let problem = format!(
-                    "{}; put it back from a copy, or, to go on without what is lost, remove {}",
-                    unmet.problem(),
-                    self.dir.join(checkpoint::FILE).display()
-                );
-                let (file, position) = (file.display().to_string(), unmet.found.unwrap_or(0));
-                Err(LogError::Corrupt { file, position, problem })
-            }
+        let Some(unmet) = known.unmet(log_start, size_of).next() else { return Ok(false) };
+        let problem = unmet.problem();
+        if self.given_up == GivenUp::Missing {
+            let file = file_name(FileKind::Log, unmet.base);
+            tracing::error!(log = %self.name, "{file}: {problem}; it goes on without");
+            return Ok(true);
         }
+        let problem = format!("{problem}; {}", self.remedy());
+        Err(self.refused(unmet.base, unmet.found.unwrap_or(0), problem))
     }
 
     /// The partition's checkpoint, if it has one that can be used.

@@ -4,13 +4,13 @@
 //!
 //! | found | done |
 //! |---|---|
-//! | a segment that the checkpoint lists is missing or short | the log is not opened, nothing is touched |
+//! | a segment that the checkpoint lists is missing or short | not opened, nothing is touched, unless an operator has given it up |
 //! | the last segment ends where the checkpoint says | nothing is read, whatever the shutdown |
 //! | clean shutdown, no such checkpoint | only the end of the last segment is walked, from its last index entry |
 //! | crash | everything from the recovery point (or the producer snapshot before it) is read |
 //! | bad checksum, wrong offset, zeros, half a batch | the log ends there; later segments go |
 //! | the same below the recovery point | likewise, with an error that says how much was lost; what is whole behind it is set aside |
-//! | it ends before what is known from outside to be safe | not opened, unless damage was cut or there is no checkpoint (`reached`) |
+//! | it ends before what is known from outside to be safe | likewise, unless damage was cut (`reached`) |
 //! | index missing or damaged | made anew, now if the segment is read anyway, else when needed |
 //! | snapshot damaged | the next older one and a longer walk |
 //!
@@ -25,6 +25,7 @@ mod unclean;
 mod untouched;
 mod walk;
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -35,7 +36,8 @@ use wire::Uuid;
 
 use crate::aside::Aside;
 use crate::cancel::Cancel;
-use crate::checkpoints::{GIVEN_UP, LOG_START_OFFSETS, RECOVERY_POINTS};
+use crate::checkpoint::Checkpoint;
+use crate::checkpoints::{LOG_START_OFFSETS, RECOVERY_POINTS};
 use crate::config::{LogConfig, OpenHint, Recovered};
 use crate::core::{Core, State};
 use crate::epochs::LeaderEpochs;
@@ -46,8 +48,8 @@ use crate::producer_state::ProducerStates;
 use crate::segment::Segment;
 use crate::shared::LogShared;
 use crate::txn_index::Aborted;
-use inventory::OnDisk;
-use reached::Safe;
+use inventory::{Inventory, OnDisk};
+use reached::{GivenUp, Lack, Safe};
 
 pub(crate) async fn open(
     shared: &LogShared,
@@ -72,6 +74,7 @@ pub(crate) async fn open(
         listed: Vec::new(),
         earlier: Vec::new(),
         aside: Vec::new(),
+        given_up: GivenUp::Nothing,
         safe: Safe::default(),
     };
     let state = opening.run(hint).await?;
@@ -98,89 +101,163 @@ struct Opening {
     earlier: Vec<u8>,
     /// What was set aside, now or before.
     aside: Vec<Aside>,
+    given_up: GivenUp,
     safe: Safe,
+}
+
+/// What is known of a log before its segments are opened.
+struct Known {
+    inventory: Inventory,
+    checkpoint: Option<Checkpoint>,
+    /// Where the log starts, by the file that says only that.
+    saved_start: Option<i64>,
+    /// The same by any of the partition's own files.
+    own_start: Option<i64>,
+    log_start: i64,
+    /// Everything below was synced.
+    recovery_point: i64,
+}
+
+/// How the segments were opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The checkpoint had it all.
+    Untouched,
+    /// After a clean shutdown.
+    Clean,
+    Scanned,
 }
 
 impl Opening {
     async fn run(&mut self, hint: OpenHint) -> Result<State, LogError> {
-        let mut inventory = self.take_inventory(hint.expected).await?;
+        let inventory = self.take_inventory(hint.expected).await?;
         if let Some(data_dir) = self.dir.parent() {
             let watched = self.shared.group_syncs().watch(data_dir).await;
             watched.map_err(|error| self.fail("watching a disk", error))?;
         }
+        let mut known = self.identify(inventory, &hint).await?;
+        self.place(&mut known, &hint).await?;
+        let (segments, way) = self.open_segments(&known, &hint).await?;
+        self.check_reached(&segments, Lack::Short).await?;
+        let (segments, wanted) = self.without_given_up(segments, known.log_start);
+        let (segments, log_start) = self.start_at(segments, wanted, &known.inventory).await?;
+        known.log_start = log_start;
+        self.settle_given_up(&segments, &hint).await?;
+        let mut state = State::new(self.config.clone(), segments);
+        known.checkpoint = self.drop_unreached(known.checkpoint.take(), &state).await?;
+        self.complete(&mut state, &known, way, &hint).await?;
+        self.tell_aside();
+        state.aside = std::mem::take(&mut self.aside);
+        Ok(state)
+    }
+
+    /// Whose folder it is and what its own files say. Refuses one that lacks what its checkpoint vouches
+    /// for before anything is touched.
+    async fn identify(
+        &mut self,
+        mut inventory: Inventory,
+        hint: &OpenHint,
+    ) -> Result<Known, LogError> {
         self.aside = std::mem::take(&mut inventory.aside);
         let checkpoint = self.saved_checkpoint(&inventory).await?;
         let saved_start = self.saved_offset(LOG_START_OFFSETS, inventory.has.log_start).await?;
+        self.given_up = self.saved_given_up(&inventory).await?;
+        let mut lacks = false;
         if let Some(known) = &checkpoint {
-            self.check_listed(&inventory, known, saved_start, &hint)?;
+            lacks = self.lacks_listed(&inventory, known, saved_start, hint)?;
         }
-        let mut inventory = self.clear_up(inventory).await?;
-        let mut checkpoint = self.check_topic(&hint, &inventory, checkpoint).await?;
+        let inventory = self.clear_up(inventory).await?;
+        let mut checkpoint = self.check_topic(hint, &inventory, checkpoint).await?;
+        // The partition's own files are written before the data folder's, and have a checksum.
+        let own_start = saved_start.max(checkpoint.as_ref().map(|c| c.log_start));
+        if lacks {
+            // It would be missed again.
+            self.remove_checkpoint().await?;
+            checkpoint = None;
+        }
         if let Some(known) = &mut checkpoint {
             self.listed = std::mem::take(&mut known.segments);
             self.earlier = std::mem::take(&mut known.earlier);
         }
-        let known = checkpoint.as_ref();
-        // The partition's own files are written before the data folder's, and have a checksum.
+        let (log_start, recovery_point) = (0, 0);
+        Ok(Known { inventory, checkpoint, saved_start, own_start, log_start, recovery_point })
+    }
+
+    /// Where the log starts, and how far it was synced; removes what lies below the start.
+    async fn place(&mut self, known: &mut Known, hint: &OpenHint) -> Result<(), LogError> {
         let vouched_start = Some(hint.vouched.log_start).filter(|start| *start > 0);
-        let known_start = saved_start.max(known.map(|c| c.log_start));
-        let own_start = known_start.max(vouched_start);
-        let log_start = own_start.unwrap_or(hint.log_start_offset);
-        self.remove_below(&mut inventory, own_start.unwrap_or(0)).await?;
-        let own_point = self.saved_offset(RECOVERY_POINTS, inventory.has.recovery_point).await?;
-        let checkpointed = known.map(|c| c.recovery_point);
+        let own_start = known.own_start.max(vouched_start);
+        known.log_start = own_start.unwrap_or(hint.log_start_offset);
+        self.remove_below(&mut known.inventory, own_start.unwrap_or(0)).await?;
+        let has = known.inventory.has;
+        let own_point = self.saved_offset(RECOVERY_POINTS, has.recovery_point).await?;
+        let checkpointed = known.checkpoint.as_ref().map(|c| c.recovery_point);
         let own_point = own_point.max(checkpointed);
-        let recovery_point = hint.recovery_point.max(own_point.unwrap_or(0));
-        let given_up = self.saved_offset(GIVEN_UP, inventory.has.given_up).await?;
-        self.safe = Safe { checkpointed, ..Safe::new(&hint, given_up, log_start) };
-        let safe_to = self.safe.to;
-        self.cleaner_point = self.saved_cleaner_point(&inventory, hint.cleaner_point).await?;
-        if hint.whole && inventory.segments.is_empty() && recovery_point > 0 {
-            return Err(self.incomplete(0, 0, "every segment is missing", ""));
+        known.recovery_point = hint.recovery_point.max(own_point.unwrap_or(0));
+        self.safe = Safe::new(hint, self.given_up, known.log_start, checkpointed);
+        self.cleaner_point = self.saved_cleaner_point(&known.inventory, hint.cleaner_point).await?;
+        if hint.whole && known.inventory.segments.is_empty() && known.recovery_point > 0 {
+            return Err(self.incomplete(0, 0, "every segment is missing"));
         }
-        let mut opened = self.open_untouched(&inventory, known, hint.clean).await?;
-        let untouched = opened.is_some();
-        if opened.is_none() {
-            self.epochs = self.saved_epochs(inventory.has.epochs, known).await?;
-            opened = if hint.clean { self.open_clean(&inventory).await? } else { None };
+        Ok(())
+    }
+
+    /// By the cheapest way that what is known allows.
+    async fn open_segments(
+        &mut self,
+        known: &Known,
+        hint: &OpenHint,
+    ) -> Result<(VecDeque<Segment>, Way), LogError> {
+        let (inventory, checkpoint) = (&known.inventory, known.checkpoint.as_ref());
+        if let Some(segments) = self.open_untouched(inventory, checkpoint, hint.clean).await? {
+            return Ok((segments, Way::Untouched));
         }
-        let (segments, synced) = match opened {
-            Some(segments) => (segments, true),
-            None => {
-                let from = (recovery_point, known);
-                (self.open_unclean(&inventory, from, hint.whole).await?, false)
-            }
-        };
-        self.check_reached(&segments, &inventory, false).await?;
-        let (segments, log_start) = self.start_at(segments, log_start, &inventory).await?;
-        let mut state = State::new(self.config.clone(), segments);
-        let known = self.drop_unreached(checkpoint, &state).await?;
-        let known = known.as_ref();
+        self.epochs = self.saved_epochs(inventory.has.epochs, checkpoint).await?;
+        if hint.clean
+            && let Some(segments) = self.open_clean(inventory).await?
+        {
+            return Ok((segments, Way::Clean));
+        }
+        let from = (known.recovery_point, checkpoint);
+        Ok((self.open_unclean(inventory, from, hint.whole).await?, Way::Scanned))
+    }
+
+    /// What the log knows besides its segments.
+    async fn complete(
+        &mut self,
+        state: &mut State,
+        known: &Known,
+        way: Way,
+        hint: &OpenHint,
+    ) -> Result<(), LogError> {
+        let checkpoint = known.checkpoint.as_ref();
         // Opened again by whoever needs it: ten thousand idle logs hold no file.
         if let Some(active) = state.segments.back_mut() {
             active.file = None;
         }
         for segment in &mut state.segments {
-            if segment.aborted.is_unknown() && !inventory.txn_indexes.contains(&segment.base) {
+            if segment.aborted.is_unknown() && !known.inventory.txn_indexes.contains(&segment.base)
+            {
                 segment.aborted = Aborted::default();
             }
         }
-        let end = state.log_end();
+        let (end, log_start) = (state.log_end(), known.log_start);
         // All below a snapshot was synced when it was written, as far as anybody still knows.
-        let snapshot = inventory.snapshots.first().copied().unwrap_or(0);
-        let safe_end = recovery_point.max(snapshot).max(safe_to);
+        let snapshot = known.inventory.snapshots.first().copied().unwrap_or(0);
+        let safe_end = known.recovery_point.max(snapshot).max(self.safe.to);
         if end < safe_end {
             tracing::error!(log = %self.name, end, safe_end,
                 "damage below the recovery point: offsets from {end} on are lost");
         }
         state.log_start = log_start;
         state.cleaner_point = self.cleaner_point;
-        state.saved_start = saved_start.unwrap_or(0);
-        state.topic_id = hint.topic_id.or(known.map(|c| c.topic_id)).unwrap_or(Uuid::ZERO);
-        state.checkpointed = known.map_or(-1, |c| c.recovery_point).min(end);
+        state.saved_start = known.saved_start.unwrap_or(0);
+        state.topic_id = hint.topic_id.or(checkpoint.map(|c| c.topic_id)).unwrap_or(Uuid::ZERO);
+        state.checkpointed = checkpoint.map_or(-1, |c| c.recovery_point).min(end);
+        let synced = way != Way::Scanned;
         // A folder that is there may be one that an earlier process made and never synced: only a
         // sync of its parent, when something in it must last, makes sure.
-        state.dir_name_unsynced = !untouched;
+        state.dir_name_unsynced = way != Way::Untouched;
         // A crash may have come between the making of a file and the sync of its name.
         // One without a batch also before the checkpoint was written.
         state.names_unsynced = !synced || state.segments.back().is_some_and(|s| s.size == 0);
@@ -188,20 +265,19 @@ impl Opening {
         state.epochs = std::mem::take(&mut self.epochs);
         state.producers = std::mem::take(&mut self.producers);
         state.recovery_point =
-            if synced { end } else { recovery_point.clamp(log_start.min(end), end) };
+            if synced { end } else { known.recovery_point.clamp(log_start.min(end), end) };
         // Without a checkpoint that fits, the next opening would have to look as closely again.
-        let unknown = !untouched && end > log_start;
+        let unknown = way != Way::Untouched && end > log_start;
         state.changed_since_flush = state.recovery_point < end || unknown;
-        if untouched && (self.is_partly_listed(&state) || vouched_start > known_start) {
+        let moved = hint.vouched.log_start > known.own_start.unwrap_or(0);
+        if way == Way::Untouched && (self.is_partly_listed(state) || moved) {
             // The next flush lists what is there, and says where it starts.
             state.changed_since_flush = true;
             state.checkpointed = -1;
         }
         state.epochs_changed = !synced;
-        state.flushed_snapshots = self.remove_stray_snapshots(&inventory, &state).await?;
-        self.tell_aside();
-        state.aside = std::mem::take(&mut self.aside);
-        Ok(state)
+        state.flushed_snapshots = self.remove_stray_snapshots(&known.inventory, state).await?;
+        Ok(())
     }
 
     fn fail(&self, during: &'static str, cause: io::Error) -> LogError {
@@ -227,12 +303,14 @@ impl Opening {
     }
 
     /// The log lacks what it must have; nothing of it was touched.
-    fn incomplete(&self, base: i64, position: u32, problem: &str, remedy: &str) -> LogError {
-        let file = file_path(&self.dir, FileKind::Log, base);
-        let or = if remedy.is_empty() { "" } else { ", or, " };
-        let problem =
-            format!("{problem}, though more was written; put it back from a copy{or}{remedy}");
-        LogError::Corrupt { file: file.display().to_string(), position: position.into(), problem }
+    fn incomplete(&self, base: i64, position: u32, problem: &str) -> LogError {
+        let problem = format!("{problem}, though more was written; put it back from a copy");
+        self.refused(base, position.into(), problem)
+    }
+
+    fn refused(&self, base: i64, position: u64, problem: String) -> LogError {
+        let file = file_path(&self.dir, FileKind::Log, base).display().to_string();
+        LogError::Corrupt { file, position, problem }
     }
 
     /// A segment that nothing is read of.

@@ -127,7 +127,7 @@ impl Opening {
         Ok(())
     }
 
-    async fn remove_checkpoint(&self) -> Result<(), LogError> {
+    pub(super) async fn remove_checkpoint(&self) -> Result<(), LogError> {
         let removed = async {
             remove_if_there(&self.dir.join(checkpoint::FILE)).await?;
             fs::sync_dir(&self.dir).await
@@ -162,7 +162,7 @@ impl Opening {
     ) -> Result<(VecDeque<Segment>, i64), LogError> {
         let end = segments.back().map(|s| s.next_offset);
         if end.is_none_or(|end| end < wanted) {
-            if let Some(end) = end {
+            if !inventory.segments.is_empty() {
                 tracing::warn!(log = %self.name, end, wanted,
                     "the log ends before its start: it goes on, empty, at its start");
                 self.remove_later(&inventory.segments, i64::MIN, &segments).await?;

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use super::Opening;
 use super::inventory::{Inventory, OnDisk};
+use super::reached::Lack;
 use super::walk::{Ending, Start, Trust, reaches};
 use crate::checkpoint::Checkpoint;
 use crate::error::LogError;
-use crate::scan::{self, Scanner};
+use crate::scan;
 use crate::segment::Segment;
 use crate::txn_index;
 
@@ -62,7 +63,7 @@ impl Opening {
             let complete = matches!(ending, Ending::Complete);
             let is_end = !complete || next.is_none();
             if whole && is_end && read.next_offset < recovery_point {
-                return Err(self.incomplete(segment.base, read.size, ending.problem(), ""));
+                return Err(self.incomplete(segment.base, read.size, ending.problem()));
             }
             if whole && !complete {
                 let later = on_disk.get(i + 1..).unwrap_or_default();
@@ -74,10 +75,10 @@ impl Opening {
             segments.push_back(read);
             if !complete {
                 // Before the cut: after a crash between the two the damage is met again.
-                let cuts = self.is_followed(&segments, *segment, next).await?;
-                self.check_reached(&segments, inventory, cuts).await?;
-                self.keep_rest(&segments, *segment, kept_end).await?;
                 let later = on_disk.get(i + 1..).unwrap_or_default();
+                let ended = Lack::At { segment: *segment, ending: &ending, later };
+                self.check_reached(&segments, ended).await?;
+                self.keep_rest(&segments, *segment, kept_end).await?;
                 self.remove_later(later, kept_end, &segments).await?;
             }
             self.settle(&mut segments, *segment, ending, next.is_some() && complete).await?;
@@ -86,22 +87,6 @@ impl Opening {
             }
         }
         Ok(segments)
-    }
-
-    /// Whether anything but zeros lies behind the end of what is good.
-    async fn is_followed(
-        &self,
-        segments: &VecDeque<Segment>,
-        on_disk: OnDisk,
-        next: Option<OnDisk>,
-    ) -> Result<bool, LogError> {
-        let Some((end, file)) = segments.back().and_then(|s| Some((s.size, s.file.clone()?)))
-        else {
-            return Ok(next.is_some());
-        };
-        let last = Scanner::new(file, end, on_disk.size).last_nonzero().await;
-        let last = last.map_err(|error| self.fail("reading the end of a segment", error))?;
-        Ok(next.is_some() || last > u64::from(end))
     }
 
     /// A crash leaves nothing whole behind the write that it cut short. Batches behind a damaged one
@@ -125,7 +110,7 @@ impl Opening {
         match followed {
             Some(what) => {
                 let problem = format!("{}, and {what} follows", ending.problem());
-                Err(self.incomplete(segment.base, read.size, &problem, ""))
+                Err(self.incomplete(segment.base, read.size, &problem))
             }
             None => Ok(()),
         }
