@@ -92,3 +92,23 @@ fn an_old_start_in_the_folder_gives_way_to_the_one_of_the_import() {
         assert_eq!(starts, (expected, expected));
     }
 }
+
+/// A topic that was here, went further and is gone, comes again with the same id from elsewhere.
+#[test]
+fn what_the_data_directory_knew_of_a_topic_that_is_brought_in_again_does_not_count() {
+    let ran = World::new(3).run(|| async {
+        let data = Path::new("/data");
+        fs::create_dir_all(data).await.unwrap();
+        let line = |line: String| format!("{line} {:08x}\n", crc32c::crc32c(line.as_bytes()));
+        let of = |id: Uuid, end: i64| line(format!("at {id} 0 0 {end} {end}"));
+        let text = of(ID, 90) + &of(Uuid([8; 16]), 70);
+        let file = data.join(broker::offsets::FILE);
+        fs::write_atomic(&file, text.into_bytes()).await.unwrap();
+        assert_eq!(broker::offsets::read(data).await.unwrap().len(), 2);
+        broker::offsets::forget(data, &[ID]).await.unwrap();
+        let left = broker::offsets::read(data).await.unwrap();
+        assert_eq!(left.keys().collect::<Vec<_>>(), [&(Uuid([8; 16]), 0)]);
+        left.values().next().map(|vouched| vouched.synced_end)
+    });
+    assert!(matches!(ran, Outcome::Finished(Some(70))), "{ran:?}");
+}

@@ -120,7 +120,8 @@ fn a_partition_without_one_of_its_segments_is_offline_until_that_is_back_or_give
             match put_back {
                 true => fs::rename(&kept, &lost).await.unwrap(),
                 false => {
-                    fs::remove_file(&lost.with_file_name("corelane.checkpoint")).await.unwrap();
+                    let word = lost.with_file_name("given-up-offset-checkpoint");
+                    fs::write_atomic(&word, Vec::new()).await.unwrap();
                 }
             }
             assert_eq!(produce_again(&mut client).await, RECORDS);

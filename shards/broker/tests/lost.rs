@@ -287,63 +287,122 @@ fn a_folder_that_was_emptied_is_not_begun_anew() {
             });
             assert!(matches!(ran, Outcome::Finished(())), "{end:?}: {ran:?}");
         }
-        // The way on that the broker's log names.
+        // The way on that the broker's log names, and no other; also while it runs.
         let ran = world.run(move || async move {
-            let begin = folder().await.join("00000000000000000001.log");
-            reactor::fs::write_atomic(&begin, Vec::new()).await.unwrap();
+            for name in ["00000000000000000000.log", "00000000000000000001.log"] {
+                let empty = folder().await.join(name);
+                reactor::fs::write_atomic(&empty, Vec::new()).await.unwrap();
+            }
             let (_started, mut clients) = start(1).await;
+            reactor::sleep(WRITTEN_DOWN).await;
+            assert_eq!(produce(&mut clients, b"v").await.0, 56);
+            give_up(&folder().await).await;
             assert_eq!(produce_again(&mut clients, b"v").await, 1);
         });
         assert!(matches!(ran, Outcome::Finished(())), "{end:?}: {ran:?}");
     }
 }
 
+/// As an operator does it who has no copy.
+async fn give_up(folder: &Path) {
+    let word = folder.join("given-up-offset-checkpoint");
+    reactor::fs::write_atomic(&word, Vec::new()).await.unwrap();
+}
+
+async fn put(folder: &Path, files: Vec<(PathBuf, Vec<u8>)>) {
+    for (path, bytes) in files {
+        let file = folder.join(path.file_name().unwrap());
+        reactor::fs::write_atomic(&file, bytes).await.unwrap();
+    }
+}
+
+/// Writes a record, keeps a copy of the folder, and goes on for as long as it takes that the disks know of
+/// what comes then: all of it flushed, or every record but the first few only written.
+fn write_with_copy(world: &mut World, end: End, is_idle: bool) {
+    world.terminate_after(Duration::from_secs(2_000));
+    let ran = world.run(move || async move {
+        let (started, mut clients) = start(1).await;
+        assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
+        assert_eq!(produce(&mut clients, b"v").await, (0, 0));
+        if is_idle {
+            reactor::sleep(WRITTEN_DOWN).await;
+        }
+        let older = copy_of(&folder().await).await;
+        let kept = Path::new("/older");
+        reactor::fs::create_dir_all(kept).await.unwrap();
+        put(kept, older).await;
+        reactor::fs::sync_dir(Path::new("/")).await.unwrap();
+        let records = if is_idle { 1 } else { 90 };
+        for offset in 1..=records {
+            assert_eq!(produce(&mut clients, b"w").await, (0, offset));
+            reactor::sleep(Duration::from_secs(1)).await;
+        }
+        if is_idle {
+            reactor::sleep(WRITTEN_DOWN).await;
+        }
+        end_run(started, end).await;
+    });
+    assert!(matches!(ran, Outcome::Finished(()) | Outcome::Crashed(_)), "{end:?}: {ran:?}");
+    world.terminate_after(Duration::from_secs(36_000));
+}
+
 /// What a crash of the process leaves is missed in the first minute too, once the disks know of it.
 #[test]
 fn an_older_copy_of_a_folder_is_not_served() {
-    for end in ENDS {
+    let written = (End::Crash(Crash::Process), false);
+    for (end, is_idle) in ENDS.map(|end| (end, true)).into_iter().chain([written]) {
         let mut world = World::new(7);
-        world.terminate_after(Duration::from_secs(2_000));
-        let ran = world.run(move || async move {
-            let (started, mut clients) = start(1).await;
-            assert_eq!(clients[0].create_topic(TOPIC, 1, &[]).await.unwrap(), 0);
-            assert_eq!(produce(&mut clients, b"v").await, (0, 0));
-            reactor::sleep(WRITTEN_DOWN).await;
-            let older = copy_of(&folder().await).await;
-            let kept = Path::new("/older");
-            reactor::fs::create_dir_all(kept).await.unwrap();
-            for (path, bytes) in older {
-                let copy = kept.join(path.file_name().unwrap());
-                reactor::fs::write_atomic(&copy, bytes).await.unwrap();
-            }
-            reactor::fs::sync_dir(Path::new("/")).await.unwrap();
-            assert_eq!(produce(&mut clients, b"w").await, (0, 1));
-            reactor::sleep(WRITTEN_DOWN).await;
-            end_run(started, end).await;
-        });
-        assert!(matches!(ran, Outcome::Finished(()) | Outcome::Crashed(_)), "{end:?}: {ran:?}");
-        world.terminate_after(Duration::from_secs(36_000));
+        write_with_copy(&mut world, end, is_idle);
+        let last = if is_idle { 2 } else { 91 };
         let ran = world.run(move || async move {
             let folder = folder().await;
             let newer = copy_of(&folder).await;
+            let has_checkpoint =
+                newer.iter().any(|(path, _)| path.ends_with("corelane.checkpoint"));
+            assert_eq!(has_checkpoint, is_idle, "it was flushed");
             reactor::fs::remove_dir_all(&folder).await.unwrap();
             reactor::fs::create_dir_all(&folder).await.unwrap();
-            for (path, bytes) in copy_of(Path::new("/older")).await {
-                let file = folder.join(path.file_name().unwrap());
-                reactor::fs::write_atomic(&file, bytes).await.unwrap();
-            }
+            put(&folder, copy_of(Path::new("/older")).await).await;
             let (_started, mut clients) = start(1).await;
             reactor::sleep(WRITTEN_DOWN).await;
             assert_eq!(produce(&mut clients, b"x").await.0, 56);
             // The right one again, without a restart.
             empty(&folder).await;
-            for (path, bytes) in newer {
-                reactor::fs::write_atomic(&path, bytes).await.unwrap();
-            }
-            assert_eq!(produce_again(&mut clients, b"x").await, 2);
+            put(&folder, newer).await;
+            assert_eq!(produce_again(&mut clients, b"x").await, last);
         });
         assert!(matches!(ran, Outcome::Finished(())), "{end:?}: {ran:?}");
     }
+}
+
+/// Only the process has ended: what it had written is there, unless something else took it.
+#[test]
+fn a_last_segment_that_something_has_shortened_is_not_served_until_it_is_given_up() {
+    let mut world = World::new(8);
+    write_with_copy(&mut world, End::Crash(Crash::Process), false);
+    let ran = world.run(|| async {
+        let folder = folder().await;
+        let segment = folder.join("00000000000000000000.log");
+        let bytes = reactor::fs::read(&segment).await.unwrap();
+        let short = bytes[..bytes.len().min(200)].to_vec();
+        reactor::fs::write_atomic(&segment, short).await.unwrap();
+        let (_started, mut clients) = start(1).await;
+        reactor::sleep(WRITTEN_DOWN).await;
+        assert_eq!(produce(&mut clients, b"x").await.0, 56);
+        give_up(&folder).await;
+        let offset = produce_again(&mut clients, b"x").await;
+        assert!((1..5).contains(&offset), "{offset}");
+        reactor::sleep(WRITTEN_DOWN).await;
+        reactor::sim::crash_after(1, Crash::Process);
+        reactor::sleep(Duration::from_secs(60)).await;
+    });
+    assert!(matches!(ran, Outcome::Crashed(_)), "{ran:?}");
+    // It is not missed again.
+    let ran = world.run(|| async {
+        let (_started, mut clients) = start(1).await;
+        assert_eq!(produce(&mut clients, b"y").await.0, 0);
+    });
+    assert!(matches!(ran, Outcome::Finished(())), "{ran:?}");
 }
 
 #[test]

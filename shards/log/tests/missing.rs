@@ -75,12 +75,17 @@ fn end_of(path: &Path, hint: OpenHint) -> Result<i64, LogError> {
 }
 
 fn damage_of(path: &Path) -> Vec<Finding> {
+    damage_by(path, Vouched::default())
+}
+
+fn damage_by(path: &Path, vouched: Vouched) -> Vec<Finding> {
     let path = path.to_path_buf();
     on_uring(move || async move {
         let mut found = Vec::new();
         let mut sink = |finding: Finding| found.push(finding);
         let mut findings = Findings::new(&mut sink);
-        verify_partition(&path, PartitionContext::default(), &mut findings).await.unwrap();
+        let context = PartitionContext { vouched, ..PartitionContext::default() };
+        verify_partition(&path, context, &mut findings).await.unwrap();
         found.retain(|finding| finding.severity == Severity::Damage);
         found
     })
@@ -449,6 +454,8 @@ fn an_older_copy_of_a_folder_is_not_taken_for_all_there_is() {
             let error = end_of(&path, hint).expect_err("it is older").to_string();
             let told = ["ends at 60", "90 was safe", "from a copy", GIVEN_UP];
             assert!(told.iter().all(|told| error.contains(told)), "{error}");
+            let found = damage_by(&path, hint.vouched);
+            assert!(found.iter().any(|f| f.text.contains("90 was safe")), "{found:?}");
             let left = contents(&path).into_iter().filter(|(name, _)| name.ends_with(".log"));
             let was = copy.clone().into_iter().filter(|(name, _)| name.ends_with(".log"));
             assert!(left.eq(was), "the folder was touched");
@@ -457,7 +464,9 @@ fn an_older_copy_of_a_folder_is_not_taken_for_all_there_is() {
     // Who has nothing newer says so, once: it is not missed again, however often it crashes.
     put_back(&path, &older);
     give_up(&path);
+    assert_eq!(damage_by(&path, vouched_for(end, end).vouched), []);
     write_more(&path, 200..205, vouched_for(end, end));
+    assert_eq!(damage_by(&path, vouched_for(end, end).vouched), []);
     assert_ne!(std::fs::read(path.join(GIVEN_UP)).unwrap(), b"");
     assert_eq!(end_of(&path, vouched_for(end, end)).unwrap(), BATCHES as i64 + 5);
     assert!(end_of(&path, vouched_for(end + 1, 0)).is_err(), "something else is missing now");
@@ -587,6 +596,14 @@ fn an_emptied_folder_is_not_begun_anew_after_a_crash() {
         // The documented way on without what is lost: no offset is given out twice.
         give_up(&path);
         assert_eq!(end_of(&path, hint).unwrap(), 60);
+        // Also where the folder itself is gone.
+        std::fs::remove_dir_all(&path).unwrap();
+        let expected = OpenHint { expected: true, ..hint };
+        assert!(matches!(end_of(&path, expected), Err(LogError::Missing(_))));
+        std::fs::create_dir(&path).unwrap();
+        assert!(end_of(&path, expected).is_err());
+        give_up(&path);
+        assert_eq!(end_of(&path, expected).unwrap(), 60);
         assert_eq!(end_of(&path, hint).unwrap(), 60);
         write_more(&path, 100..103, hint);
         assert_eq!(end_of(&path, hint).unwrap(), 63);

@@ -165,3 +165,40 @@ fn with_many_producers_those_that_wrote_last_are_known() {
         log.close().await.unwrap();
     });
 }
+
+/// Retention by age takes all records: what is known of those who wrote them stays, whatever was flushed
+/// before and however the log ends.
+#[test]
+fn after_retention_has_emptied_the_log_the_last_five_batches_are_known() {
+    let ends = [(true, true), (true, false), (false, false)];
+    for (flushed_at, closes, clean) in
+        [0, 7, 12].into_iter().flat_map(|at| ends.map(|(closes, clean)| (at, closes, clean)))
+    {
+        let what = format!("flushed at {flushed_at}, closed {closes}, clean {clean}");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("orders-0");
+        let written = path.clone();
+        on_uring(move || async move {
+            let short = LogConfig { retention_ms: 1_000, file_delete_delay_ms: 0, ..config() };
+            let log = open_with(&shared(1 << 20), &written, false, short).await;
+            append_both(&log, 0..flushed_at).await;
+            log.flush().await.unwrap();
+            append_both(&log, flushed_at..12).await;
+            log.enforce_retention(NOW_MS + 2_000).await.unwrap();
+            assert_eq!(log.log_start_offset(), log.log_end_offset());
+            if closes {
+                log.close().await.unwrap();
+            }
+        });
+        on_uring(move || async move {
+            // Twice: the first one leaves nothing more than it has found.
+            for _ in 0..2 {
+                let log = open_as(&shared(1 << 20), &path, clean).await;
+                check(&log, 12, &what).await;
+            }
+            let log = open_as(&shared(1 << 20), &path, false).await;
+            append_both(&log, 12..13).await;
+            check(&log, 13, &what).await;
+        });
+    }
+}

@@ -4,6 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use broker::offsets::Offsets;
+use log::Vouched;
 use log::checkpoints::{self, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets};
 use log::inspect::{
     FileName, Finding, Findings, PartitionContext, PartitionSummary, Severity,
@@ -119,6 +121,21 @@ pub async fn partition(
     Ok((summary, found))
 }
 
+/// How far the partitions of a data directory have gone, by its own list. Read before their folders: what
+/// a running broker writes meanwhile is behind that.
+async fn vouched_in(data_dir: &Path) -> Result<Offsets> {
+    let read = broker::offsets::read(data_dir).await;
+    read.map_err(|error| unreadable(&data_dir.join(broker::offsets::FILE), &error))
+}
+
+async fn vouched_for(dir: &Path, offsets: &Offsets) -> Vouched {
+    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Some((_, number)) = log::parse_partition_dir_name(name) else { return Vouched::default() };
+    // A damaged one is told by the walk.
+    let id = checkpoints::read_partition_metadata(dir).await.ok().flatten();
+    id.and_then(|id| offsets.get(&(id, number))).copied().unwrap_or_default()
+}
+
 /// The recovery point that the data directory around a partition has for it.
 async fn point_beside(dir: &Path) -> Option<i64> {
     let name = dir.file_name()?.to_str()?;
@@ -128,7 +145,11 @@ async fn point_beside(dir: &Path) -> Option<i64> {
 }
 
 async fn one_partition(dir: &Path, point: Option<i64>, output: &mut Output) -> Result<u64> {
-    let context = PartitionContext { recovery_point: point, ..PartitionContext::default() };
+    let vouched = match dir.parent() {
+        Some(data_dir) => vouched_for(dir, &vouched_in(data_dir).await?).await,
+        None => Vouched::default(),
+    };
+    let context = PartitionContext { recovery_point: point, vouched, foreign: false };
     let (summary, found) = partition(dir, context).await?;
     let problems = tell(&found, output).await?;
     output.line(&summary_line(dir, &summary, problems)).await?;
@@ -267,8 +288,9 @@ async fn data_dir(dir: &Path, homes: &Homes, output: &mut Output) -> Result<u64>
         .flat_map(|(_, lines)| lines)
         .map(|(_, line)| ((line.topic.clone(), line.partition), line.offset))
         .collect();
+    let vouched = vouched_in(dir).await?;
     for name in folders {
-        folder(dir, &name, &points, &mut walk, output).await?;
+        folder(dir, &name, (&points, &vouched), &mut walk, output).await?;
     }
     let running = in_use(dir).is_some();
     let found = check_lines(&checkpoint_lines, &walk.ends, homes, running);
@@ -286,7 +308,7 @@ async fn data_dir(dir: &Path, homes: &Homes, output: &mut Output) -> Result<u64>
 async fn folder(
     dir: &Path,
     name: &str,
-    points: &HashMap<(String, i32), i64>,
+    (points, vouched): (&HashMap<(String, i32), i64>, &Offsets),
     walk: &mut Walk,
     output: &mut Output,
 ) -> Result<()> {
@@ -305,7 +327,8 @@ async fn folder(
         return Ok(());
     };
     let recovery_point = points.get(&key).copied();
-    let context = PartitionContext { recovery_point, ..PartitionContext::default() };
+    let vouched = vouched_for(&path, vouched).await;
+    let context = PartitionContext { recovery_point, vouched, foreign: false };
     let (summary, mut found) = partition(&path, context).await?;
     if let Some(id) = summary.topic_id {
         let (first, of) = walk.topic_ids.entry(key.0.clone()).or_insert_with(|| (id, path.clone()));

@@ -82,6 +82,12 @@ async fn import(
             return Err(error);
         }
     };
+    // A topic of the same id may have been here, and may have gone further.
+    let ids: Vec<Uuid> = topics.iter().map(|topic| topic.id).collect();
+    for dir in data_dirs {
+        let forgotten = broker::offsets::forget(dir, &ids).await;
+        forgotten.map_err(|error| transfer::failed(dir, "write to", &error))?;
+    }
     // If this fails, only the log itself can say, the next time, whether it has them.
     metadata.commit(&records).await.map_err(|error| Error::data_dir(error, ""))?;
     finish(&journal, data_dirs).await?;
@@ -91,7 +97,9 @@ async fn import(
 /// Checks every folder as `dump --verify` does. What a crash leaves is fine, damage is not.
 async fn check(topics: &[Topic]) -> Result<()> {
     for partition in topics.iter().flat_map(|topic| &topic.partitions) {
-        let context = PartitionContext { recovery_point: partition.recovery_point, foreign: true };
+        let recovery_point = partition.recovery_point;
+        let context =
+            PartitionContext { recovery_point, foreign: true, ..PartitionContext::default() };
         let (_, found) = super::dump::verify::partition(&partition.source, context).await?;
         let mut damage = found.iter().filter(|finding| finding.severity == Severity::Damage);
         if let Some(first) = damage.next() {

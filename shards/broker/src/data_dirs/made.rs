@@ -41,7 +41,7 @@ pub const FILE: &str = "corelane.partitions";
 const SETTLE_AFTER: Duration = Duration::from_secs(1);
 
 /// A partition by its topic's id and its number.
-pub(super) type Key = (Uuid, i32);
+pub type Key = (Uuid, i32);
 
 /// What the files of a data directory say.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -21,17 +21,21 @@ use std::path::Path;
 use log::Vouched;
 use reactor::fs;
 use tracing::warn;
+use wire::Uuid;
 
 use super::made::{Key, checked, end_line};
 use crate::mesh::CheckpointEntry;
 
 pub const FILE: &str = "corelane.offsets";
 
-/// What the file of a data directory says.
-pub(crate) type Offsets = BTreeMap<Key, Vouched>;
+/// What the file of a data directory says, by topic id and partition.
+pub type Offsets = BTreeMap<Key, Vouched>;
 
 /// A file that is not there says nothing.
-pub(crate) async fn read(data_dir: &Path) -> io::Result<Offsets> {
+///
+/// # Errors
+/// It cannot be read.
+pub async fn read(data_dir: &Path) -> io::Result<Offsets> {
     let path = data_dir.join(FILE);
     let bytes = match fs::read(&path).await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Offsets::new()),
@@ -70,9 +74,28 @@ pub(crate) async fn write(
         reactor::yield_if_due().await;
     }
     offsets.extend(told);
+    replace(data_dir, &offsets).await
+}
+
+/// Nothing is known any more of how far these topics have gone: what comes under their ids is something
+/// else. For a broker that does not run.
+///
+/// # Errors
+/// The file cannot be read or replaced.
+pub async fn forget(data_dir: &Path, topics: &[Uuid]) -> io::Result<()> {
+    let mut offsets = read(data_dir).await?;
+    let before = offsets.len();
+    offsets.retain(|(topic, _), _| !topics.contains(topic));
+    match offsets.len() < before {
+        true => replace(data_dir, &offsets).await,
+        false => Ok(()),
+    }
+}
+
+async fn replace(data_dir: &Path, offsets: &Offsets) -> io::Result<()> {
     let mut text = String::new();
     super::made::boot_line(reactor::boot_id(), &mut text);
-    for ((topic, index), at) in &offsets {
+    for ((topic, index), at) in offsets {
         let Vouched { log_start, synced_end, written_end } = at;
         end_line(format!("at {topic} {index} {log_start} {synced_end} {written_end}"), &mut text);
         reactor::yield_if_due().await;
@@ -124,8 +147,6 @@ fn at(offsets: &[&str]) -> Option<Vouched> {
 
 #[cfg(test)]
 mod tests {
-    use wire::Uuid;
-
     use super::*;
     use crate::data_dirs::made::boot_line;
 

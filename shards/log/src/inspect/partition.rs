@@ -19,6 +19,7 @@ use crate::checkpoints::{
     RECOVERY_POINTS, decode_epochs, decode_offsets, decode_partition_metadata, read_if_there,
     read_own_offset,
 };
+use crate::config::Vouched;
 use crate::epochs::LeaderEpochs;
 use crate::listed::Unmet;
 use crate::names::{self, FileKind, file_path};
@@ -28,6 +29,8 @@ use crate::producer_state::ProducerStates;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartitionContext {
     pub recovery_point: Option<i64>,
+    /// What is known from outside of the folder of how far the partition has gone.
+    pub vouched: Vouched,
     /// Another broker may have had the folder since: our own checkpoints in it count only if they are
     /// of its topic, as it is now.
     pub foreign: bool,
@@ -72,43 +75,16 @@ pub async fn verify_partition(
     let listed = list(dir, findings).await?;
     let topic_id = topic_id(dir, findings).await?;
     let epochs = epochs(dir, findings).await?;
-    let mut own = own_checkpoint(dir, findings).await?;
-    let other = own.as_ref().map(|own| own.topic_id).filter(|id| is_other(*id, topic_id));
-    own = own.filter(|_| other.is_none() || !context.foreign);
-    let (mut own_point, mut own_start) = (None, None);
-    if let Some(id) = other {
-        let severity = if context.foreign { Severity::Note } else { Severity::Damage };
-        let text = format!("it is of topic {id}, the partition is not");
-        findings.tell(severity, &dir.join(checkpoint::FILE), None, text);
-    }
-    if other.is_none() || !context.foreign {
-        own_point = own_offset(dir, RECOVERY_POINTS, findings).await?;
-        own_start = own_offset(dir, LOG_START_OFFSETS, findings).await?;
-    }
-    let own_point = own_point.max(own.as_ref().map(|own| own.recovery_point));
-    let own_start = own_start.max(own.as_ref().map(|own| own.log_start));
-    let first_base = listed.segments.first().copied().unwrap_or(0);
-    let (producers, from_snapshot) = producers_at(dir, first_base).await?;
-    let mut replay = Replay {
-        producers,
-        complete: from_snapshot || first_base == 0,
-        holes: false,
-        next: None,
-        first_base,
-        last_epoch: -1,
-        epochs: LeaderEpochs::from_entries(epochs.iter().map(|(_, entry)| *entry)),
-        unknown_epoch_told: false,
-        snapshots: listed.snapshots,
-    };
+    let own = Own::read(dir, topic_id, context.foreign, findings).await?;
+    let mut replay = replay_from(dir, &listed, &epochs).await?;
     let mut summary = PartitionSummary { topic_id, ..PartitionSummary::default() };
-    let recovery_point = context.recovery_point.unwrap_or(0).max(own_point.unwrap_or(0));
     for (i, base) in listed.segments.iter().enumerate() {
         let segment = SegmentContext {
             dir,
             base: *base,
             next_base: listed.segments.get(i + 1).copied(),
-            recovery_point,
-            aborted_saved_to: own_point.unwrap_or(i64::MAX),
+            recovery_point: context.recovery_point.unwrap_or(0).max(own.point.unwrap_or(0)),
+            aborted_saved_to: own.point.unwrap_or(i64::MAX),
         };
         let counted = segment::verify(&segment, &mut replay, findings).await?;
         summary.segments += 1;
@@ -118,33 +94,118 @@ pub async fn verify_partition(
         // A segment without batches still says where the log goes on.
         replay.next = Some(replay.next.unwrap_or(*base).max(*base));
     }
-    summary.start = first_base;
+    summary.start = replay.first_base;
     summary.leader_epoch = replay.last_epoch;
-    summary.log_start = own_start.unwrap_or(0).max(first_base);
+    summary.log_start = own.start.unwrap_or(0).max(summary.start);
     summary.end = replay.next.unwrap_or(0);
     segment::pass_snapshots(&mut replay, summary.end, findings).await?;
-    let end = summary.end;
     for (at, path) in &replay.snapshots {
-        let text = format!("it is of offset {at}, but the log ends at {end}");
+        let text = format!("it is of offset {at}, but the log ends at {}", summary.end);
         findings.tell(Severity::Repairable, path, None, text);
     }
-    check_epochs(dir, &epochs, end, findings);
-    let own_file = if own.is_some() { checkpoint::FILE } else { RECOVERY_POINTS };
-    for (file, offset) in [(own_file, own_point), (LOG_START_OFFSETS, own_start)] {
-        if let Some(offset) = offset.filter(|offset| *offset > end) {
-            let text = format!("offset {offset} lies beyond the end of the log at {end}");
-            findings.tell(Severity::Damage, &dir.join(file), None, text);
-        }
-    }
-    if let Some(own) = own.filter(|_| other.is_none()) {
-        check_listed(dir, own, own_start.unwrap_or(0), findings).await?;
-    }
+    check_epochs(dir, &epochs, summary.end, findings);
+    own.check(dir, summary.end, findings).await?;
+    check_vouched(dir, &context.vouched, &summary, findings).await?;
     for (base, path) in listed.of_segments {
         if !listed.segments.contains(&base) {
             findings.tell(Severity::Note, &path, None, "it belongs to no segment");
         }
     }
     Ok(summary)
+}
+
+/// What the partition's own checkpoints say of it.
+struct Own {
+    /// Where it is of this topic, or nobody else may have had the folder since.
+    checkpoint: Option<Checkpoint>,
+    is_other: bool,
+    point: Option<i64>,
+    start: Option<i64>,
+}
+
+impl Own {
+    async fn read(
+        dir: &Path,
+        topic_id: Option<Uuid>,
+        foreign: bool,
+        findings: &mut Findings<'_>,
+    ) -> io::Result<Own> {
+        let read = own_checkpoint(dir, findings).await?;
+        let other = read.as_ref().map(|own| own.topic_id).filter(|id| is_other(*id, topic_id));
+        if let Some(id) = other {
+            let severity = if foreign { Severity::Note } else { Severity::Damage };
+            let text = format!("it is of topic {id}, the partition is not");
+            findings.tell(severity, &dir.join(checkpoint::FILE), None, text);
+            if foreign {
+                return Ok(Own { checkpoint: None, is_other: true, point: None, start: None });
+            }
+        }
+        let point = own_offset(dir, RECOVERY_POINTS, findings).await?;
+        let start = own_offset(dir, LOG_START_OFFSETS, findings).await?;
+        Ok(Own {
+            point: point.max(read.as_ref().map(|own| own.recovery_point)),
+            start: start.max(read.as_ref().map(|own| own.log_start)),
+            checkpoint: read,
+            is_other: other.is_some(),
+        })
+    }
+
+    async fn check(self, dir: &Path, end: i64, findings: &mut Findings<'_>) -> io::Result<()> {
+        let file = if self.checkpoint.is_some() { checkpoint::FILE } else { RECOVERY_POINTS };
+        for (file, offset) in [(file, self.point), (LOG_START_OFFSETS, self.start)] {
+            if let Some(offset) = offset.filter(|offset| *offset > end) {
+                let text = format!("offset {offset} lies beyond the end of the log at {end}");
+                findings.tell(Severity::Damage, &dir.join(file), None, text);
+            }
+        }
+        match self.checkpoint.filter(|_| !self.is_other) {
+            Some(own) => check_listed(dir, own, self.start.unwrap_or(0), findings).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// The state with which the walk over the segments begins.
+async fn replay_from(dir: &Path, listed: &Listed, epochs: &[EpochLine]) -> io::Result<Replay> {
+    let first_base = listed.segments.first().copied().unwrap_or(0);
+    let (producers, from_snapshot) = producers_at(dir, first_base).await?;
+    Ok(Replay {
+        producers,
+        complete: from_snapshot || first_base == 0,
+        holes: false,
+        next: None,
+        first_base,
+        last_epoch: -1,
+        epochs: LeaderEpochs::from_entries(epochs.iter().map(|(_, entry)| *entry)),
+        unknown_epoch_told: false,
+        snapshots: listed.snapshots.clone(),
+    })
+}
+
+/// Holds the end of the log against what is vouched for from outside: an opening would refuse it.
+async fn check_vouched(
+    dir: &Path,
+    vouched: &Vouched,
+    summary: &PartitionSummary,
+    findings: &mut Findings<'_>,
+) -> io::Result<()> {
+    let path = dir.join(GIVEN_UP);
+    let settled = match read_if_there(&path).await? {
+        Some(bytes) if bytes.trim_ascii().is_empty() => {
+            let text = "the next opening gives up what is missing";
+            findings.tell(Severity::Note, &path, None, text);
+            return Ok(());
+        }
+        Some(_) => read_own_offset(dir, GIVEN_UP).await?.unwrap_or(0),
+        None => 0,
+    };
+    let safe_to = vouched.synced_end.max(vouched.written_end);
+    let end = if summary.bytes > 0 { summary.end } else { 0 };
+    if safe_to > end.max(settled).max(summary.log_start).max(vouched.log_start) {
+        let text = format!("the log ends at {end}, but {safe_to} was safe");
+        findings.tell(Severity::Damage, dir, None, text);
+    }
+    Ok(())
 }
 
 /// Holds the folder against what its checkpoint vouches for: an opening would refuse it. What a running
