@@ -59,7 +59,7 @@ pub(crate) fn start(core: &Rc<Core>) {
 }
 
 /// Seals the oldest segment that waits for it. `false` if none does.
-async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
+pub(crate) async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
     let next = {
         let state = core.state.borrow();
         let ready = |s: &&Segment| s.full && !s.sealed && s.written == s.size;

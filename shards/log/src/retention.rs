@@ -435,6 +435,7 @@ async fn take_oldest(core: &Rc<Core>, count: usize, now_ms: i64) -> Result<Remov
     }
     let count = core.state.borrow_mut().removable(count, now_ms);
     keep_end(core).await?;
+    keep_producers(core).await?;
     let start_is_saved = save_start(core, count).await;
     if !start_is_saved && count > 0 {
         // It would be missed that what it lists is gone.
@@ -463,6 +464,21 @@ async fn keep_end(core: &Rc<Core>) -> Result<(), LogError> {
         files::sync_names(core).await?;
     }
     Ok(())
+}
+
+/// What was known of producers where a segment starts is written when the one before it is sealed: before
+/// that one goes. Whoever repeats a batch after a crash would be taken for new otherwise.
+async fn keep_producers(core: &Rc<Core>) -> Result<(), LogError> {
+    loop {
+        match keeper::seal_next(core).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) => {
+                core.poison(error.clone());
+                return Err(error.into());
+            }
+        }
+    }
 }
 
 /// Writes down where the log starts without its oldest `count` segments. A disk that is too full for

@@ -320,13 +320,16 @@ impl Opening {
         }
     }
 
-    /// Loads the newest usable snapshot at or below `limit`; its offset.
+    /// Loads the newest usable snapshot at or below `limit`; its offset. One of before the oldest segment
+    /// knows nothing of batches that are gone: who wrote them would be told that others are missing.
     pub(super) async fn load_snapshot(
         &mut self,
         inventory: &Inventory,
         limit: i64,
     ) -> Result<Option<i64>, LogError> {
-        for at in inventory.snapshots.iter().copied().filter(|at| *at <= limit) {
+        let oldest = inventory.segments.first().map_or(0, |segment| segment.base);
+        let usable = |at: &i64| (oldest..=limit).contains(at);
+        for at in inventory.snapshots.iter().copied().filter(usable) {
             let path = file_path(&self.dir, FileKind::Snapshot, at);
             let bytes = fs::read(&path).await;
             let bytes = bytes.map_err(|error| self.fail("reading a producer snapshot", error))?;

@@ -30,7 +30,9 @@ impl Opening {
             from_snapshot = Some(checkpoint.recovery_point);
         }
         if from_snapshot.is_none() {
-            from_snapshot = self.load_snapshot(inventory, recovery_point).await?;
+            // The one at the start of the oldest segment was written before what was below it went.
+            let limit = recovery_point.max(oldest.base);
+            from_snapshot = self.load_snapshot(inventory, limit).await?;
         }
         let from = recovery_point.min(from_snapshot.unwrap_or(oldest.base)).max(oldest.base);
         let first = on_disk.partition_point(|s| s.base <= from).saturating_sub(1);
