@@ -6,6 +6,7 @@
 
 pub mod conditions;
 pub mod histogram;
+pub mod html;
 pub mod layout;
 pub mod markdown;
 pub mod row;

@@ -1,11 +1,11 @@
-//! The folder of a run: `report.json`, `report.md` and the `.hgrm` files.
+//! The folder of a run: `report.json`, its pages `report.md` and `report.html`, and the `.hgrm` files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use hdrhistogram::Histogram;
 
-use super::{LatencyHistogram, Report, histogram, markdown};
+use super::{LatencyHistogram, Report, histogram, html, markdown};
 use crate::error::{Error, Result};
 
 #[derive(Debug)]
@@ -34,12 +34,13 @@ impl Folder {
         Ok(())
     }
 
-    /// `report.json` and `report.md`. Whoever ends the program meanwhile finds the last one whole.
+    /// `report.json`, `report.md` and `report.html`. Whoever ends the program meanwhile finds the last one whole.
     pub fn write_report(&self, report: &Report) -> Result<()> {
         let text = serde_json::to_string_pretty(report)
             .map_err(|error| Error::Unreadable(format!("the report: {error}")))?;
         self.write("report.json", &format!("{}\n", join_pairs(&text)))?;
-        self.write("report.md", &markdown::text(report))
+        self.write("report.md", &markdown::text(report))?;
+        self.write("report.html", &html::page(report))
     }
 
     pub fn write(&self, name: &str, text: &str) -> Result<()> {

@@ -1,0 +1,120 @@
+//! The HTML page of a report as a browser shows it: on a phone, on a desk, light, dark and printed.
+//!
+//! Needs Chromium. Without one the test says so and passes, unless `CI=true` asks for it.
+//! `CORELANE_PAGE_PICTURES=DIR` leaves pictures of what it looked at.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
+
+#[path = "page/browser.rs"]
+mod browser;
+#[path = "page/fixture.rs"]
+mod fixture;
+
+use std::path::Path;
+
+use browser::Browser;
+use rig::report::{Folder, Report, html};
+use serde_json::{Value, json};
+
+const CHECKS: &str = include_str!("page/checks.js");
+/// Width, colours, medium.
+const LOOKS: [(u32, &str, &str); 6] = [
+    (360, "light", ""),
+    (360, "dark", ""),
+    (768, "light", ""),
+    (1280, "light", ""),
+    (1280, "dark", ""),
+    (794, "light", "print"),
+];
+
+#[test]
+fn the_page_reads_well_in_a_browser_and_asks_for_nothing() {
+    let Some(program) = browser::find() else {
+        assert!(
+            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+            "there is no Chromium: install it, or name one in CORELANE_BROWSER"
+        );
+        eprintln!("skipped: there is no Chromium (apt-get install chromium)");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let report = fixture::report();
+    Folder::create(folder.path()).unwrap().write_report(&report).unwrap();
+    let page = folder.path().join("report.html");
+    let expected = expected(&report);
+    let mut browser = Browser::start(&program);
+    for (width, scheme, medium) in LOOKS {
+        browser.look(width, scheme, medium);
+        browser.open(&page);
+        let mut expected = expected.clone();
+        expected["print"] = json!(medium == "print");
+        let found = browser.evaluate(CHECKS, &expected);
+        keep_pictures(&mut browser, width, &format!("{width}-{scheme}{medium}"));
+        assert_eq!(found, json!([]), "{width} px, {scheme} {medium}");
+        assert_eq!(noise(&browser.events, &page), Vec::<String>::new());
+    }
+    let broken = browser.evaluate("() => { document.body.style.width = '2000px'; }", &json!(null));
+    assert!(broken.is_null());
+    let found = browser.evaluate(CHECKS, &expected);
+    assert!(found.to_string().contains("2000"), "the checks see what is wrong: {found}");
+}
+
+/// What the page has to show.
+fn expected(report: &Report) -> Value {
+    let rows: Vec<_> =
+        report.rows.iter().map(|row| [row.title.as_str(), row.durability.as_str()]).collect();
+    json!({ "rows": rows, "plots": fixture::PLOTS, "bars": fixture::BARS })
+}
+
+/// Requests other than the page itself, and everything that the console says.
+fn noise(events: &[Value], page: &Path) -> Vec<String> {
+    let itself = format!("file://{}", page.display());
+    let is_noise = |event: &&Value| match event["method"].as_str() {
+        Some("Network.requestWillBeSent") => {
+            let url = event["params"]["request"]["url"].as_str().unwrap_or_default();
+            url != itself && url != "data:,"
+        }
+        Some("Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded") => true,
+        _ => false,
+    };
+    events.iter().filter(is_noise).map(Value::to_string).collect()
+}
+
+/// In pieces that are as high as a screen or two.
+fn keep_pictures(browser: &mut Browser, width: u32, name: &str) {
+    const HIGH: u64 = 2000;
+    let Some(folder) = std::env::var_os("CORELANE_PAGE_PICTURES") else { return };
+    std::fs::create_dir_all(&folder).unwrap();
+    let high = browser.evaluate("() => document.documentElement.scrollHeight", &json!(null));
+    for (number, top) in (0..high.as_u64().unwrap()).step_by(HIGH as usize).enumerate() {
+        let picture = browser.picture(top, width, HIGH);
+        std::fs::write(Path::new(&folder).join(format!("{name}-{number:02}.png")), picture)
+            .unwrap();
+    }
+}
+
+/// Without a browser: whatever stands in a report, none of it is markup.
+#[test]
+fn no_text_of_a_report_is_markup() {
+    let mut value = serde_json::to_value(fixture::report()).unwrap();
+    make_hostile(&mut value);
+    let report: Report = serde_json::from_value(value).unwrap();
+    let page = html::page(&report);
+    assert!(!page.contains("<script") && !page.contains("<img"), "a name is markup");
+    assert!(page.matches("&lt;script&gt;").count() > 100);
+    assert!(!page.contains("onerror=\""), "a name ends an attribute");
+}
+
+/// Every text but those that the format fixes.
+fn make_hostile(value: &mut Value) {
+    let fixed = ["broker", "disk", "loop", "better", "id", "first", "second", "measure", "unit"];
+    match value {
+        Value::String(text) => *text = format!("{text}{}", fixture::HOSTILE),
+        Value::Array(items) => items.iter_mut().for_each(make_hostile),
+        Value::Object(fields) => {
+            let free = fields.iter_mut().filter(|(name, _)| !fixed.contains(&name.as_str()));
+            free.for_each(|(_, value)| make_hostile(value));
+        }
+        _ => {}
+    }
+}
