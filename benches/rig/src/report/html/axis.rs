@@ -5,7 +5,7 @@ use super::text::{short_duration, short_number};
 /// Decades of an axis of nines at most: 99.9999 %.
 const MOST_NINES: f64 = 6.0;
 const FEWEST_NINES: f64 = 2.0;
-/// Values of a logarithmic axis; beyond is drawn at its end.
+/// Values of an axis; beyond is drawn at its end.
 const LEAST: f64 = 1e-12;
 const MOST: f64 = 1e18;
 
@@ -44,7 +44,8 @@ impl Kind {
 impl Axis {
     /// From zero, or from below it where values are.
     pub fn linear(values: &[f64], kind: Kind) -> Self {
-        let (low, high) = range(values.iter().copied()).unwrap_or((0.0, 1.0));
+        let values = values.iter().map(|value| value.clamp(-MOST, MOST));
+        let (low, high) = range(values).unwrap_or((0.0, 1.0));
         let (low, high) = (low.min(0.0), high.max(0.0));
         let step = nice((high - low) / 4.0);
         let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
