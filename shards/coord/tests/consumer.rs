@@ -398,6 +398,30 @@ fn a_member_that_says_too_much_is_refused() {
     assert_eq!(good(rig.beat(&Beat { epoch: 2, ..BEAT })).member_epoch, 2, "it is as it was");
 }
 
+/// A decision that cannot be cut and fits into no batch is an error for who brought it about; the group
+/// is as it was, and goes on as soon as the decision would fit.
+#[test]
+fn an_assignment_that_fits_into_no_batch_is_refused_and_wedges_nobody() {
+    let mut rig = Rig::new(Config { batch_bytes_max: 1_000, ..hasty() });
+    good(rig.beat(&FIRST_BEAT));
+    rig.topics.set("t", 400);
+    rig.pass(10_000);
+    let (records, state) = (rig.log.len(), rig.state());
+    for again in 0..3 {
+        let refused = rig.beat(&Beat { epoch: 2, ..BEAT });
+        assert_eq!(support::code(refused.error_code), ErrorCode::UnknownServerError, "{again}");
+        assert_eq!((rig.log.len(), rig.state()), (records, state.clone()), "{again}");
+    }
+    rig.reload();
+    let refused = rig.beat(&Beat { member: "m2", ..FIRST_BEAT });
+    assert_eq!(support::code(refused.error_code), ErrorCode::UnknownServerError);
+    rig.topics.set("t", 20);
+    assert_eq!(good(rig.beat(&Beat { epoch: 2, ..BEAT })).member_epoch, 3);
+    rig.topics.set("t", 400);
+    rig.pass(10_000);
+    good(rig.beat(&Beat { epoch: -1, ..BEAT }));
+}
+
 #[test]
 fn the_assignor_that_most_want_is_used() {
     let mut rig = Rig::or_broker(hasty());
