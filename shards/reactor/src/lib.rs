@@ -1,10 +1,12 @@
 //! The facade to the machine: executor, tasks, timers, files, sockets and cross-shard channels.
 //!
 //! One shard is one thread with one executor and one [`driver::Driver`]: the `uring` backend on
-//! dedicated Linux hosts, the `sim` backend for deterministic tests. Everything above the driver
+//! dedicated Linux hosts, the `glommio` backend beside it for comparison, the `sim` backend for
+//! deterministic tests. Everything above the driver
 //! (tasks, timers, files, sockets, mesh) is the same code on both. No other crate names io-uring,
 //! libc, a socket, a file or a clock. Nothing in here knows Kafka.
 
+mod backend;
 mod disk_queue;
 mod driver;
 mod exec;
@@ -15,6 +17,8 @@ mod time;
 pub mod buf;
 mod bulk_window;
 pub mod fs;
+#[cfg(feature = "glommio")]
+pub mod glommio;
 pub mod mesh;
 pub mod net;
 pub mod signal;
@@ -23,6 +27,7 @@ pub mod stdio;
 pub mod sync;
 pub mod uring;
 
+pub use backend::Backend;
 pub use buf::{ALIGN, AlignedBuf, Chunk, ChunkSlice};
 pub use exec::{
     Class, ClassUsage, DiskUsage, Either, Task, Usage, current_class, join_all, race, spawn,

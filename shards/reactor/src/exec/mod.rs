@@ -17,6 +17,8 @@ mod usage;
 pub(crate) use class::CLASSES;
 pub use class::{Class, current_class, spawn_in, with_class, yield_if_due};
 pub use combine::{Either, join_all, race, yield_now};
+#[cfg(feature = "glommio")]
+pub(crate) use runtime::Batch;
 pub(crate) use runtime::{Halt, OPS_IN_FLIGHT_MAX, Runtime};
 pub use task::{Task, spawn};
 pub(crate) use timers::TimerKey;

@@ -132,13 +132,25 @@ impl Runtime {
     fn drive<T: 'static>(&self, main: &Task<T>) -> Result<T, Halt> {
         let mut batch = Batch::default();
         loop {
-            self.run_ready();
-            if let Some(output) = main.take_output() {
+            if let Some(output) = self.step(main, &mut batch)? {
                 return Ok(output);
             }
-            self.fire_timers();
-            self.turn(&mut batch)?;
         }
+    }
+
+    /// One turn; the output of `main` once it has ended.
+    pub(crate) fn step<T: 'static>(
+        &self,
+        main: &Task<T>,
+        batch: &mut Batch,
+    ) -> Result<Option<T>, Halt> {
+        self.run_ready();
+        if let Some(output) = main.take_output() {
+            return Ok(Some(output));
+        }
+        self.fire_timers();
+        self.turn(batch)?;
+        Ok(None)
     }
 
     fn run_ready(&self) {
@@ -430,6 +442,12 @@ impl Runtime {
     }
 
     fn stop(&self) {
+        self.begin_stop();
+        while !self.stop_step() {}
+    }
+
+    /// Drops every task; what is in flight then is for [`Runtime::stop_step`].
+    pub(crate) fn begin_stop(&self) {
         // Destructors may spawn again; those tasks are dropped too, unrun.
         loop {
             let tasks = mem::take(&mut *self.tasks.borrow_mut());
@@ -444,30 +462,30 @@ impl Runtime {
         for (token, op) in self.disks.borrow_mut().open_up() {
             self.driver.borrow_mut().submit(token, op);
         }
-        let mut completions = Vec::new();
-        let mut jobs = Vec::new();
-        let mut tasks = Vec::new();
-        loop {
-            self.shared.take(&mut tasks, &mut jobs);
-            tasks.clear();
+    }
+
+    /// Waits a little for what is in flight; true once nothing is, and the shard is closed.
+    pub(crate) fn stop_step(&self) -> bool {
+        let mut batch = Batch::default();
+        self.shared.take(&mut batch.tasks, &mut batch.jobs);
+        let drained = {
             let mut driver = self.driver.borrow_mut();
-            driver.finish_jobs(&mut jobs, &mut completions);
-            let drained = driver.drain(&mut completions);
-            drop(driver);
-            // What is delivered may close descriptors, which is one more round.
-            let quiet = completions.is_empty();
-            self.deliver(&mut completions);
-            if drained && quiet {
-                break;
-            }
+            driver.finish_jobs(&mut batch.jobs, &mut batch.completions);
+            driver.drain(&mut batch.completions)
+        };
+        // What is delivered may close descriptors, which is one more round.
+        let ended = drained && batch.completions.is_empty();
+        self.deliver(&mut batch.completions);
+        if ended {
+            self.shared.close();
         }
-        self.shared.close();
+        ended
     }
 }
 
 /// Scratch space of the loop, kept between turns.
 #[derive(Default)]
-struct Batch {
+pub(crate) struct Batch {
     tasks: Vec<Arc<TaskRef>>,
     jobs: Vec<JobDone>,
     completions: Vec<(Token, Completion)>,

@@ -8,13 +8,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use io_uring::{EnterFlags, opcode, squeue, types};
 use slab::Slab;
 
 use super::bell::{Bell, BellWire};
 use super::helper::{self, Job, JobDone, Request};
+use super::host::{self, monotonic_now};
 use super::ring::{self, Ring};
 use super::slot::Slot;
 use super::{signals, sockets};
@@ -30,10 +31,6 @@ const DRAIN_STEP: Duration = Duration::from_millis(50);
 
 /// Longest sleep in one go; the kernel's own arithmetic overflows on "for ever".
 const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
-
-const RANDOM_CACHE_BYTES: usize = 512;
-/// The kernel makes one at each start.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The user data of an entry: a kind in the top byte, a generation, a number.
 const KIND_SHIFT: u32 = 56;
@@ -76,7 +73,7 @@ pub(super) struct UringDriver {
     /// A sleeping shard is idle, not waiting for a disk, in the kernel's statistics.
     sleep_flags: EnterFlags,
     spin: Duration,
-    random: Vec<u8>,
+    random: host::Random,
     draining_since: Option<Instant>,
     stopping: bool,
 }
@@ -111,7 +108,7 @@ impl UringDriver {
             refused: Vec::new(),
             sleep_flags,
             spin: spec.spin,
-            random: Vec::new(),
+            random: host::Random::default(),
             draining_since: None,
             stopping: false,
         };
@@ -350,7 +347,8 @@ impl UringDriver {
     fn abandon_jobs(&mut self, out: &mut Vec<(Token, Completion)>) {
         for index in 0..self.slots.len() {
             let Some(slot) = self.slots[index].as_mut() else { continue };
-            let is_job = slot.op().is_some_and(|op| job_of(op, self.ring.supports).is_some());
+            let is_job =
+                slot.op().is_some_and(|op| Job::of(op, self.ring.supports.set_len).is_some());
             // A truncation uses the descriptor: that one must be waited for.
             let borrows = matches!(slot.op(), Some(Op::SetLen { .. }));
             if is_job
@@ -376,32 +374,20 @@ impl Driver for UringDriver {
     }
 
     fn wall_clock_ms(&mut self) -> i64 {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => since.as_millis() as i64,
-            Err(before) => -(before.duration().as_millis() as i64),
-        }
+        host::wall_clock_ms()
     }
 
     fn fill_random(&mut self, b: &mut [u8]) {
-        for byte in b {
-            if self.random.is_empty() {
-                self.random.resize(RANDOM_CACHE_BYTES, 0);
-                system_random(&mut self.random);
-            }
-            *byte = self.random.pop().unwrap_or_default();
-        }
+        self.random.fill(b);
     }
 
     fn boot_id(&mut self) -> Option<[u8; 16]> {
-        let text = std::fs::read_to_string(BOOT_ID).ok()?;
-        let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
-        let id = (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok())??;
-        Some(id.to_be_bytes())
+        host::boot_id()
     }
 
     fn submit(&mut self, token: Token, op: Op) {
         let supports = self.ring.supports;
-        if let Some(job) = job_of(&op, supports) {
+        if let Some(job) = Job::of(&op, supports.set_len) {
             if matches!(op, Op::SetLen { .. }) {
                 ring::note_fallback("ftruncate");
             }
@@ -533,10 +519,7 @@ impl Driver for UringDriver {
     }
 
     fn device(&mut self, raw: i32) -> u64 {
-        // SAFETY: the caller has just opened it and holds it.
-        let file = unsafe { BorrowedFd::borrow_raw(raw) };
-        // Where the kernel cannot say, the file shares a queue with others of that kind.
-        rustix::fs::fstat(file).map_or(0, |stat| stat.st_dev)
+        host::device(raw)
     }
 
     fn keep_signal(&mut self) {
@@ -565,41 +548,4 @@ fn user_data(kind: Kind, generation: u32, number: u32) -> u64 {
 /// Does it end only when the device has answered?
 fn waits_for_device(op: &Op) -> bool {
     matches!(op, Op::Write { sync: true, .. } | Op::Sync { .. })
-}
-
-/// What goes to a helper thread instead of the ring.
-fn job_of(op: &Op, supports: ring::Supports) -> Option<Job> {
-    match op {
-        Op::ReadDir { path, .. } => Some(Job::ReadDir(path.clone())),
-        Op::Space { path, .. } => Some(Job::Space(path.clone())),
-        Op::SyncDisk { path, watch } => {
-            Some(Job::SyncDisk(path.clone(), watch.as_ref().map(Handle::raw)))
-        }
-        Op::Lock { path } => Some(Job::Lock(path.clone())),
-        Op::Resolve { host, port, .. } => Some(Job::Resolve(host.clone(), *port)),
-        Op::SetLen { file, len } if !supports.set_len => Some(Job::SetLen(file.raw(), *len)),
-        _ => None,
-    }
-}
-
-pub(super) fn monotonic_now() -> Instant {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Instant::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
-}
-
-fn system_random(b: &mut [u8]) {
-    let mut filled = 0;
-    while filled < b.len() {
-        let rest = &mut b[filled..];
-        // SAFETY: the pointer and length describe `rest`.
-        let n = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
-        match usize::try_from(n) {
-            Ok(n) => filled += n,
-            // Identifiers must not be guessable: without entropy the process cannot go on.
-            Err(_) if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted => {
-                panic!("the system gives no random bytes: {}", io::Error::last_os_error())
-            }
-            Err(_) => {}
-        }
-    }
 }

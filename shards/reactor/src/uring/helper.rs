@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use crate::driver::{Completion, Token};
 use crate::exec::shared::ShardShared;
 use crate::fs::{DirEntry, Space};
-use crate::op::{Op, OpPath};
+use crate::op::{Handle, Op, OpPath};
 
 /// Jobs that may wait for one helper thread; more fail with EBUSY.
 const JOBS_MAX: usize = 16_384;
@@ -29,7 +29,7 @@ const THREADS_MAX: usize = 16;
 /// A lane that took no job for so long, though one waits, has every thread stuck.
 const STUCK: Duration = Duration::from_millis(50);
 
-pub(super) enum Job {
+pub(crate) enum Job {
     ReadDir(OpPath),
     Space(OpPath),
     /// The descriptor stays open: its handle is in the shard's slot until the job is done.
@@ -40,7 +40,24 @@ pub(super) enum Job {
     Resolve(String, u16),
 }
 
-pub(super) enum JobOutput {
+impl Job {
+    /// What goes to a helper thread instead of the ring, which may lack truncation.
+    pub(crate) fn of(op: &Op, ring_truncates: bool) -> Option<Job> {
+        match op {
+            Op::ReadDir { path, .. } => Some(Job::ReadDir(path.clone())),
+            Op::Space { path, .. } => Some(Job::Space(path.clone())),
+            Op::SyncDisk { path, watch } => {
+                Some(Job::SyncDisk(path.clone(), watch.as_ref().map(Handle::raw)))
+            }
+            Op::Lock { path } => Some(Job::Lock(path.clone())),
+            Op::Resolve { host, port, .. } => Some(Job::Resolve(host.clone(), *port)),
+            Op::SetLen { file, len } if !ring_truncates => Some(Job::SetLen(file.raw(), *len)),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) enum JobOutput {
     Nothing,
     Entries(Vec<DirEntry>),
     Space(Space),
@@ -50,23 +67,23 @@ pub(super) enum JobOutput {
 
 /// A finished job on its way back to its shard.
 pub(crate) struct JobDone {
-    pub(super) token: Token,
-    pub(super) generation: u32,
-    pub(super) result: io::Result<JobOutput>,
+    pub(crate) token: Token,
+    pub(crate) generation: u32,
+    pub(crate) result: io::Result<JobOutput>,
 }
 
-pub(super) struct Request {
-    pub(super) shared: Arc<ShardShared>,
-    pub(super) token: Token,
-    pub(super) generation: u32,
-    pub(super) job: Job,
+pub(crate) struct Request {
+    pub(crate) shared: Arc<ShardShared>,
+    pub(crate) token: Token,
+    pub(crate) generation: u32,
+    pub(crate) job: Job,
 }
 
 static FILES: Lane = Lane::new("corelane-files");
 static NAMES: Lane = Lane::new("corelane-names");
 
 /// Queues the job; false = too many wait already.
-pub(super) fn submit(request: Request) -> bool {
+pub(crate) fn submit(request: Request) -> bool {
     match request.job {
         Job::Resolve(..) => NAMES.push(request),
         _ => FILES.push(request),
@@ -139,7 +156,7 @@ impl Lane {
 }
 
 /// Puts the result of a job into the operation that asked for it.
-pub(super) fn conclude(op: Op, result: io::Result<JobOutput>) -> Completion {
+pub(crate) fn conclude(op: Op, result: io::Result<JobOutput>) -> Completion {
     let mut op = op;
     let result = match (result, &mut op) {
         (Ok(JobOutput::Entries(entries)), Op::ReadDir { out, .. }) => {

@@ -5,11 +5,12 @@
 
 mod bell;
 mod driver;
-mod helper;
+pub(crate) mod helper;
+pub(crate) mod host;
 mod ring;
-mod signals;
+pub(crate) mod signals;
 mod slot;
-mod sockets;
+pub(crate) mod sockets;
 
 use std::future::Future;
 use std::io;

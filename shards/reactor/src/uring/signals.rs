@@ -14,7 +14,7 @@ static EVENT: AtomicI32 = AtomicI32::new(-1);
 static LAST: AtomicI32 = AtomicI32::new(0);
 
 /// The descriptor that becomes readable with each signal. Installs the handler the first time.
-pub(super) fn event() -> io::Result<RawFd> {
+pub(crate) fn event() -> io::Result<RawFd> {
     static INSTALLED: OnceLock<Result<RawFd, i32>> = OnceLock::new();
     INSTALLED
         .get_or_init(|| install().map_err(|e| e.raw_os_error().unwrap_or(libc::EIO)))
@@ -22,12 +22,12 @@ pub(super) fn event() -> io::Result<RawFd> {
 }
 
 /// Number of the last signal that came.
-pub(super) fn last() -> i32 {
+pub(crate) fn last() -> i32 {
     LAST.load(Ordering::Acquire)
 }
 
 /// Makes the descriptor readable again for the last signal.
-pub(super) fn repeat() {
+pub(crate) fn repeat() {
     strike();
 }
 

@@ -13,7 +13,7 @@ use rustix::net::{
 use crate::driver::Half;
 
 /// A listening socket. No SO_REUSEPORT: a second process on the port must fail, not share it.
-pub(super) fn listener(addr: SocketAddr, backlog: u32) -> io::Result<(RawFd, SocketAddr)> {
+pub(crate) fn listener(addr: SocketAddr, backlog: u32) -> io::Result<(RawFd, SocketAddr)> {
     let socket = stream(&addr)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &addr)?;
@@ -23,7 +23,7 @@ pub(super) fn listener(addr: SocketAddr, backlog: u32) -> io::Result<(RawFd, Soc
 }
 
 /// A socket for a connection to `peer`, not connected yet.
-pub(super) fn client(peer: &SocketAddr) -> io::Result<RawFd> {
+pub(crate) fn client(peer: &SocketAddr) -> io::Result<RawFd> {
     Ok(stream(peer)?.into_raw_fd())
 }
 
@@ -35,7 +35,7 @@ fn stream(addr: &SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-pub(super) fn local_addr(raw: RawFd) -> io::Result<SocketAddr> {
+pub(crate) fn local_addr(raw: RawFd) -> io::Result<SocketAddr> {
     // SAFETY: the caller's handle keeps the descriptor open for the length of this call.
     name(unsafe { BorrowedFd::borrow_raw(raw) })
 }
@@ -45,7 +45,7 @@ fn name(socket: impl std::os::fd::AsFd) -> io::Result<SocketAddr> {
     SocketAddr::try_from(any).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-pub(super) fn end(raw: RawFd, half: Half) -> io::Result<()> {
+pub(crate) fn end(raw: RawFd, half: Half) -> io::Result<()> {
     let how = match half {
         Half::Write => Shutdown::Write,
         Half::Both => Shutdown::Both,
@@ -55,7 +55,7 @@ pub(super) fn end(raw: RawFd, half: Half) -> io::Result<()> {
 }
 
 /// Writes `addr` into `storage` and returns the length the kernel wants.
-pub(super) fn encode(addr: &SocketAddr, storage: &mut libc::sockaddr_storage) -> libc::socklen_t {
+pub(crate) fn encode(addr: &SocketAddr, storage: &mut libc::sockaddr_storage) -> libc::socklen_t {
     let at: *mut libc::sockaddr_storage = storage;
     match addr {
         SocketAddr::V4(v4) => {
@@ -85,7 +85,7 @@ pub(super) fn encode(addr: &SocketAddr, storage: &mut libc::sockaddr_storage) ->
 }
 
 /// Reads the address that the kernel wrote into `storage`.
-pub(super) fn decode(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+pub(crate) fn decode(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let at: *const libc::sockaddr_storage = storage;
     match i32::from(storage.ss_family) {
         libc::AF_INET => {

@@ -7,20 +7,26 @@ use std::time::Duration;
 
 use reactor::sim::{Delay, Outcome, World};
 use reactor::{
-    AlignedBuf, Class, DiskUsage, Durability, File, OpenOptions, Task, WriteBuf, current_class, fs,
-    join_all, sleep, spawn, spawn_in, usage, with_class, yield_if_due, yield_now,
+    AlignedBuf, Backend, Class, DiskUsage, Durability, File, OpenOptions, Task, WriteBuf,
+    current_class, fs, join_all, sleep, spawn, spawn_in, usage, with_class, yield_if_due,
+    yield_now,
 };
 use smallvec::smallvec;
 
 use crate::harness::Env;
 
-both!(
+every!(
     a_class_is_inherited_and_left_again,
     every_class_gets_its_share_of_the_core,
     a_disk_takes_a_bounded_number_of_each_class,
     a_flood_of_reads_starves_nobody,
     names_have_the_queue_of_their_disk,
     long_loops_can_let_others_go_first
+);
+
+on_real_ones!(
+    what_waits_for_a_disk_still_lands_when_the_program_ends,
+    a_poll_that_takes_too_long_is_counted,
 );
 
 const KIB: usize = 1 << 10;
@@ -234,8 +240,7 @@ async fn names_have_the_queue_of_their_disk(env: Env) {
     assert!(on_disk(None) >= 1);
 }
 
-#[test]
-fn what_waits_for_a_disk_still_lands_when_the_program_ends() {
+fn what_waits_for_a_disk_still_lands_when_the_program_ends(backend: Backend) {
     let program = |path: PathBuf| async move {
         let options = OpenOptions { direct: true, ..OpenOptions::for_writing() };
         let file = File::open(&path, options).await.unwrap();
@@ -258,7 +263,7 @@ fn what_waits_for_a_disk_still_lands_when_the_program_ends() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("f");
     let at = path.clone();
-    reactor::uring::run(&reactor::ShardSpec::default(), || program(at)).unwrap();
+    backend.run(&reactor::ShardSpec::default(), || program(at)).unwrap();
     complete(&std::fs::read(&path).unwrap());
 }
 
@@ -333,9 +338,8 @@ fn a_busy_disk_holds_up_its_own_operations_only() {
     assert_eq!(outcome, Outcome::Finished(()));
 }
 
-#[test]
-fn a_poll_that_takes_too_long_is_counted() {
-    let stalls = reactor::uring::run(&reactor::ShardSpec::default(), || async {
+fn a_poll_that_takes_too_long_is_counted(backend: Backend) {
+    let stalls = backend.run(&reactor::ShardSpec::default(), || async {
         let before = usage();
         spawn(async { std::thread::sleep(Duration::from_millis(60)) }).await;
         // A stall is noted when its slice is over.

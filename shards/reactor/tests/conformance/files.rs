@@ -13,7 +13,7 @@ use smallvec::smallvec;
 
 use crate::harness::Env;
 
-both!(
+every!(
     allocated_space_reads_as_zeros,
     a_dropped_write_keeps_its_buffer,
     many_operations_at_once,

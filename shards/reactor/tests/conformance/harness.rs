@@ -1,9 +1,9 @@
-//! Running one async test on both backends.
+//! Running one async test on every backend.
 
 use std::path::PathBuf;
 
 use reactor::sim::{Outcome, World};
-use reactor::{ShardSpec, uring};
+use reactor::{Backend, ShardSpec};
 
 const SEEDS: u64 = 12;
 
@@ -24,12 +24,18 @@ impl Env {
 }
 
 /// Defines a test per backend from an async function of [`Env`].
-macro_rules! both {
+macro_rules! every {
     ($($name:ident),+ $(,)?) => {$(
         mod $name {
             #[test]
             fn uring() {
-                $crate::harness::on_uring(super::$name);
+                $crate::harness::on(reactor::Backend::Uring, super::$name);
+            }
+
+            #[cfg(feature = "glommio")]
+            #[test]
+            fn glommio() {
+                $crate::harness::on(reactor::Backend::Glommio, super::$name);
             }
 
             #[test]
@@ -40,17 +46,28 @@ macro_rules! both {
     )+};
 }
 
-pub fn on_uring<Fut: Future<Output = ()> + 'static>(test: impl FnOnce(Env) -> Fut) {
-    on_uring_with(&ShardSpec::default(), test);
+/// Defines a test per backend on a real kernel from a function of [`Backend`].
+macro_rules! on_real_ones {
+    ($($name:ident),+ $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn uring() {
+                super::$name(reactor::Backend::Uring);
+            }
+
+            #[cfg(feature = "glommio")]
+            #[test]
+            fn glommio() {
+                super::$name(reactor::Backend::Glommio);
+            }
+        }
+    )+};
 }
 
-pub fn on_uring_with<Fut: Future<Output = T> + 'static, T: 'static>(
-    spec: &ShardSpec,
-    test: impl FnOnce(Env) -> Fut,
-) -> T {
+pub fn on<Fut: Future<Output = ()> + 'static>(backend: Backend, test: impl FnOnce(Env) -> Fut) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let env = Env { dir: dir.path().to_path_buf(), seed: 1, simulated: false };
-    uring::run(spec, || test(env)).unwrap()
+    backend.run(&ShardSpec::default(), || test(env)).unwrap();
 }
 
 pub fn on_sim<Fut: Future<Output = ()> + 'static>(test: impl Fn(Env) -> Fut) {

@@ -3,11 +3,18 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::{Closed, Mesh, ShardSpec, join_all, mesh, sleep, spawn, timeout, uring, yield_now};
+use reactor::{Backend, Closed, Mesh, ShardSpec, join_all, mesh, sleep, spawn, timeout, yield_now};
 
 use crate::harness::{Dice, Env};
 
-both!(messages_arrive_in_order, a_gone_shard_is_closed, a_shard_may_talk_to_itself);
+every!(messages_arrive_in_order, a_gone_shard_is_closed, a_shard_may_talk_to_itself);
+
+on_real_ones!(
+    no_wake_is_lost_between_two_sleeping_shards,
+    no_wake_is_lost_between_more_shards_than_cores,
+    no_wake_is_lost_between_spinning_shards,
+    no_wake_is_lost_in_a_ping_pong,
+);
 
 /// Every shard sends `count` numbered messages to every shard and checks what it gets.
 async fn exchange(handle: Mesh<u64>, count: u64, seed: u64) {
@@ -77,13 +84,13 @@ async fn a_shard_may_talk_to_itself(_: Env) {
     assert_eq!(receiver.await, Some((0, 9)));
 }
 
-fn stress(shards: usize, count: u64, spin: Duration) {
+fn stress(backend: Backend, shards: usize, count: u64, spin: Duration) {
     let threads: Vec<_> = mesh::<u64>(shards, 8)
         .into_iter()
         .enumerate()
         .map(|(i, handle)| {
             let spec = ShardSpec { name: format!("s{i}"), spin, ..ShardSpec::default() };
-            uring::spawn_shard(spec, move || exchange(handle, count, i as u64 + 1)).unwrap()
+            backend.spawn_shard(spec, move || exchange(handle, count, i as u64 + 1)).unwrap()
         })
         .collect();
     for thread in threads {
@@ -91,42 +98,41 @@ fn stress(shards: usize, count: u64, spin: Duration) {
     }
 }
 
-#[test]
-fn no_wake_is_lost_between_two_sleeping_shards() {
-    stress(2, 30_000, Duration::ZERO);
+fn no_wake_is_lost_between_two_sleeping_shards(backend: Backend) {
+    stress(backend, 2, 30_000, Duration::ZERO);
 }
 
-#[test]
-fn no_wake_is_lost_between_more_shards_than_cores() {
-    stress(5, 4_000, Duration::ZERO);
+fn no_wake_is_lost_between_more_shards_than_cores(backend: Backend) {
+    stress(backend, 5, 4_000, Duration::ZERO);
 }
 
-#[test]
-fn no_wake_is_lost_between_spinning_shards() {
-    stress(2, 30_000, Duration::from_micros(20));
+fn no_wake_is_lost_between_spinning_shards(backend: Backend) {
+    stress(backend, 2, 30_000, Duration::from_micros(20));
 }
 
 /// One message at a time, so that both shards sleep between any two.
-#[test]
-fn no_wake_is_lost_in_a_ping_pong() {
+fn no_wake_is_lost_in_a_ping_pong(backend: Backend) {
     let mut handles = mesh::<u32>(2, 1).into_iter();
     let (a, b) = (handles.next().unwrap(), handles.next().unwrap());
-    let echo = uring::spawn_shard(ShardSpec::default(), move || async move {
-        while let Some((from, i)) = b.recv().await {
-            if b.send(from, i).await.is_err() {
-                break;
+    let echo = backend
+        .spawn_shard(ShardSpec::default(), move || async move {
+            while let Some((from, i)) = b.recv().await {
+                if b.send(from, i).await.is_err() {
+                    break;
+                }
             }
-        }
-    })
-    .unwrap();
-    let ping = uring::spawn_shard(ShardSpec::default(), move || async move {
-        for i in 0..20_000 {
-            a.send(1, i).await.unwrap();
-            let back = timeout(Duration::from_secs(60), a.recv()).await.expect("a wake was lost");
-            assert_eq!(back, Some((1, i)));
-        }
-    })
-    .unwrap();
+        })
+        .unwrap();
+    let ping = backend
+        .spawn_shard(ShardSpec::default(), move || async move {
+            for i in 0..20_000 {
+                a.send(1, i).await.unwrap();
+                let back =
+                    timeout(Duration::from_secs(60), a.recv()).await.expect("a wake was lost");
+                assert_eq!(back, Some((1, i)));
+            }
+        })
+        .unwrap();
     ping.join().unwrap().unwrap();
     echo.join().unwrap().unwrap();
 }

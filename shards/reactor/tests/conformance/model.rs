@@ -1,4 +1,4 @@
-//! Random file operations against a model in memory, buffered and direct, on both backends.
+//! Random file operations against a model in memory, buffered and direct, on every backend.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::harness::{Dice, Env};
 
-both!(buffered_files_match_a_model, direct_files_match_a_model, names_match_a_model);
+every!(buffered_files_match_a_model, direct_files_match_a_model, names_match_a_model);
 
 /// Largest file, in bytes.
 const SIZE_MAX: usize = 256 << 10;

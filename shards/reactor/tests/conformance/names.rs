@@ -8,7 +8,7 @@ use smallvec::smallvec;
 
 use crate::harness::Env;
 
-both!(
+every!(
     directories_come_and_go,
     errors_say_what_is_wrong,
     a_file_is_replaced_whole,

@@ -8,7 +8,7 @@ use reactor::{TcpListener, TcpStream, join_all, sleep, spawn, timeout};
 
 use crate::harness::{Dice, Env};
 
-both!(
+every!(
     an_echo_of_big_vectors,
     half_a_frame_then_the_end,
     a_half_closed_stream_still_reads,

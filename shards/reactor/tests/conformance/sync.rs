@@ -9,7 +9,7 @@ use reactor::{Closed, TimedOut, join_all, sleep, spawn, timeout, yield_now};
 
 use crate::harness::Env;
 
-both!(
+every!(
     a_change_before_the_await_is_seen,
     a_oneshot_delivers_or_closes,
     a_full_channel_makes_its_senders_wait,

@@ -11,7 +11,7 @@ use reactor::{
 
 use crate::harness::{Dice, Env};
 
-both!(
+every!(
     outputs_come_back,
     timers_fire_in_order,
     a_dropped_task_stops,
