@@ -52,7 +52,10 @@ fn run(command: Command) -> Result<()> {
         Command::Doctor(args) => cli::doctor::run(&args),
         Command::Tune(args) => cli::tune::run(&args),
         Command::Version => {
-            say(&format!("corelane {}\n", env!("CARGO_PKG_VERSION")));
+            let backends = reactor::Backend::ALL.into_iter().filter(|backend| backend.is_in());
+            let backends: Vec<_> = backends.map(reactor::Backend::name).collect();
+            let version = env!("CARGO_PKG_VERSION");
+            say(&format!("corelane {version}\nbackends {}\n", backends.join(", ")));
             Ok(())
         }
     }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use reactor::Backend;
 
 use super::position::{Position, TopicPartitions};
 use crate::config::endpoint::Endpoint;
@@ -65,7 +66,7 @@ pub enum Command {
     /// Show what would be set on this host, set it, or print the files that keep it
     #[command(after_help = TUNE_EXAMPLES)]
     Tune(TuneArgs),
-    /// Print the version
+    /// Print the version, and the backends that are in
     #[command(after_help = "Example:\n  corelane version")]
     Version,
 }
@@ -112,12 +113,22 @@ pub struct ServeArgs {
     /// Let idle shards spin so many microseconds before they sleep: lower latency, more CPU
     #[arg(long, value_name = "MICROSECONDS", num_args = 0..=1, default_missing_value = "100")]
     pub poll: Option<u64>,
+    /// What shards run on; `corelane version` says which backends are in
+    #[arg(long, value_name = "NAME", default_value = "uring", value_parser = backend)]
+    pub backend: Backend,
     /// Leave the placing of shards on CPUs to the kernel
     #[arg(long)]
     pub no_pin: bool,
     /// Only check whether this machine can run the broker, and print each finding
     #[arg(long)]
     pub check: bool,
+}
+
+fn backend(name: &str) -> Result<Backend, String> {
+    Backend::named(name).ok_or_else(|| {
+        let names: Vec<_> = Backend::ALL.iter().map(|backend| backend.name()).collect();
+        format!("the backends are {}", names.join(" and "))
+    })
 }
 
 const TOPIC_EXAMPLES: &str = "Examples:\n  \
@@ -728,6 +739,12 @@ mod tests {
             panic!("did not parse")
         };
         assert_eq!((args.poll, args.shards), (Some(100), Some(4)));
+        assert_eq!(args.backend, Backend::Uring);
+        let Ok(Command::Serve(args)) = parse("corelane serve --backend glommio") else {
+            panic!("did not parse")
+        };
+        assert_eq!(args.backend, Backend::Glommio);
+        assert!(parse("corelane serve --backend epoll").is_err());
         assert!(parse("corelane consume t --timeout 0").is_err());
     }
 }

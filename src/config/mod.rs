@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hardware::{Cpus, Memory, parse_size};
 use meta::config::{BrokerConfig, ConfigError, Effect, Listener, Scope, StaticConfig, find};
+use reactor::Backend;
 
 use crate::cli::args::ServeArgs;
 use crate::error::{Error, Result};
@@ -47,6 +48,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// How long an idle shard spins.
     pub spin: Duration,
+    /// What shards run on.
+    pub backend: Backend,
     /// The CPU of each shard, if they are to be tied to one.
     pub cpus: Option<Vec<usize>>,
     /// One line each, for the operator.
@@ -84,6 +87,7 @@ impl Settings {
             shards,
             memory_bytes: memory_bytes(&broker, machine.memory, shards),
             spin: Duration::from_micros(args.poll.unwrap_or(0)),
+            backend: args.backend,
             cpus: pinning(args, shards, &machine.cpus),
             listen,
             advertised,

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use hardware::{Check, Finding, Level, Status, format_size};
+use reactor::Backend;
 
 use crate::config::Settings;
 
@@ -28,6 +29,9 @@ pub fn banner(settings: &Settings, cluster_id: &str, new: bool, shards: &[ShardL
     let _ = writeln!(out, "cluster {cluster_id}{made}");
     let _ = writeln!(out, "data {}", dirs.join(", "));
     let _ = writeln!(out, "memory {}", format_size(settings.memory_bytes));
+    if settings.backend != Backend::default() {
+        let _ = writeln!(out, "backend {}", settings.backend.name());
+    }
     for line in shards {
         let cpu = line.cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
         let ShardLine { shard, node_id, advertised, .. } = line;

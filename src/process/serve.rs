@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 
 use hardware::{Check, Preflight, Resource, Status};
+use reactor::Backend;
 
 use super::data_dir::DataDirs;
 use super::import_journal;
@@ -21,6 +22,7 @@ use crate::error::{Error, Result, plain, say, warn};
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 pub fn run(args: ServeArgs) -> Result<()> {
+    refuse_absent(args.backend)?;
     let ring = reactor::uring::probe();
     if ring.is_err() {
         return Err(first_failure(&machine_checks(&args, ring)?));
@@ -92,6 +94,21 @@ fn advice(settings: &Settings) -> String {
         settings.data_dirs.iter().filter_map(|d| hardware::place_of(d).ok()).collect();
     let request = hardware::Request { data_dirs: &dirs, checks: &[] };
     host_list(&hardware::examine(&hardware::Rooted::here(), &request))
+}
+
+/// Before anything else: a backend that is not in, or cannot run here.
+fn refuse_absent(backend: Backend) -> Result<()> {
+    if backend == Backend::Uring {
+        return Ok(());
+    }
+    if !backend.is_in() {
+        let name = backend.name();
+        return Err(Error::config(
+            format!("--backend {name}: this program was built without it"),
+            format!("build with `cargo build --release --features {name}`, or leave the flag out"),
+        ));
+    }
+    backend.probe().map_err(|error| Error::machine(plain(&error), "leave --backend out"))
 }
 
 fn look_at_machine() -> Result<Machine> {

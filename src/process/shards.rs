@@ -106,7 +106,7 @@ fn start(plan: Plan, events: &Sender<Event>) -> Result<Vec<Thread>> {
             });
             last_word.say(End::Returned(result));
         };
-        let thread = reactor::uring::spawn_shard(spec, main).map_err(|error| {
+        let thread = settings.backend.spawn_shard(spec, main).map_err(|error| {
             let what = format!("cannot start the thread of shard {shard}: {}", plain(&error));
             Error::machine(what, "raise the limit of processes (`ulimit -u`)")
         })?;

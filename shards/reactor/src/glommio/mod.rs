@@ -100,6 +100,10 @@ fn executor(spec: &ShardSpec) -> io::Result<LocalExecutor> {
         0 => crate::DEFAULT_RING_ENTRIES,
         entries => entries.clamp(RING_ENTRIES_MIN, RING_ENTRIES_MAX).next_power_of_two(),
     };
+    if let Some(cpu) = spec.cpu {
+        // glommio would bind it too, but with an error that does not say what is wrong.
+        crate::uring::pin(cpu)?;
+    }
     let placement = spec.cpu.map_or(Placement::Unbound, Placement::Fixed);
     let builder = LocalExecutorBuilder::new(placement)
         .name(&spec.name)

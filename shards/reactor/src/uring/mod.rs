@@ -57,7 +57,7 @@ pub fn probe() -> io::Result<()> {
     ring::create(ring::ENTRIES_MIN).map(drop)
 }
 
-fn pin(cpu: usize) -> io::Result<()> {
+pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     if cpu >= rustix::thread::CpuSet::MAX_CPU {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no cpu {cpu}")));
