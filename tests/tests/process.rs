@@ -235,6 +235,27 @@ fn an_unwritable_directory_is_named() {
 }
 
 #[test]
+fn a_backend_that_is_not_in_is_refused_in_one_line() {
+    let version = corelane(&["version"], b"").done();
+    let backends = version.lines().find_map(|line| line.strip_prefix("backends "));
+    let backends: Vec<&str> = backends.expect("a line of backends").split(", ").collect();
+    assert!(backends.contains(&"uring"), "{version}");
+    if backends.contains(&"glommio") {
+        let folder = temporary_folder("process-").expect("a folder");
+        let listen = format!("127.0.0.1:{}", free_port());
+        let data = folder.path().join("data");
+        let arguments = ["--data-dir", text(&data), "--listen", &listen, "--shards", "1"];
+        let (mut broker, said) =
+            start_by_hand(&[&arguments[..], &["--backend", "glommio"]].concat());
+        assert!(said.iter().any(|line| line == "backend glommio"), "{said:?}");
+        broker.signal(Signal::TERM);
+        assert_eq!(broker.exit_code(), Some(0));
+    } else {
+        serve(&["--backend", "glommio"]).refused(2, &["--backend glommio", "--features glommio"]);
+    }
+}
+
+#[test]
 fn unknown_keys_are_refused_with_the_nearest_match() {
     let folder = temporary_folder("process-").expect("a folder");
     let file = folder.path().join("server.properties");

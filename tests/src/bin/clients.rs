@@ -40,6 +40,9 @@ struct Arguments {
     /// A broker setting under Kafka's own name, KEY=VALUE; may be repeated.
     #[arg(long = "set", value_parser = key_value)]
     settings: Vec<(String, String)>,
+    /// What Corelane's shards run on, if not the default; the binary must have it.
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
     /// Leave the broker's data and log on disk.
     #[arg(long)]
     keep: bool,
@@ -101,6 +104,7 @@ impl<'a> Runner<'a> {
             None => Some(Broker::start_new(BrokerOptions {
                 // Scenarios move partitions between them.
                 data_dirs: 2,
+                flags: arguments.backend.iter().map(|name| format!("--backend={name}")).collect(),
                 settings: settings.chain(arguments.settings.iter().cloned()).collect(),
                 ..BrokerOptions::new(match arguments.against {
                     Against::Corelane => Target::Corelane,

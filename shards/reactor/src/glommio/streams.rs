@@ -50,11 +50,13 @@ pub(super) fn output(bytes: &[u8]) -> Result<Running, Errno> {
     }))
 }
 
+type Waiting = Pin<Box<dyn Future<Output = Result<(), Errno>>>>;
+
 /// The wait for SIGTERM and SIGINT. It outlives the operations that ask for it, so that a signal that
 /// comes while one of them is given up is there for the next.
 #[derive(Default)]
 pub(super) struct Signal {
-    waiting: Option<Pin<Box<dyn Future<Output = Result<(), Errno>>>>>,
+    waiting: Option<Waiting>,
 }
 
 impl Signal {
