@@ -37,3 +37,5 @@ pub mod scanned;
 pub mod sweep;
 pub mod tail;
 pub mod txn;
+#[cfg(feature = "compare")]
+pub mod variants;

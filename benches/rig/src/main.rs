@@ -16,7 +16,8 @@ use rig::error::Result;
 use rig::groups::{Group, commits};
 use rig::payload::Batch;
 use rig::sample::{Sample, Windows};
-use rig::{cluster, compare, consume, latency, produce, scale};
+use rig::variants::VariantsArgs;
+use rig::{cluster, compare, consume, latency, produce, scale, variants};
 
 /// Load for a Kafka broker, and the comparison of Corelane with Apache Kafka.
 ///
@@ -32,6 +33,8 @@ struct Arguments {
 enum Step {
     /// Measure both brokers, print the table, write table.md and report.json
     Compare(CompareArgs),
+    /// Measure Corelane beside itself with other flags: backends, busy polling
+    Variants(VariantsArgs),
     /// Put one load on a broker that already runs, for instance under a profiler
     Load(LoadArgs),
 }
@@ -81,6 +84,7 @@ struct LoadArgs {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Step::Compare(args) => compare::run(&args),
+        Step::Variants(args) => variants::run(&args),
         Step::Load(args) => put_load(&args),
     };
     match outcome {

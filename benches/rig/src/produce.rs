@@ -5,7 +5,9 @@
 
 use std::io::IoSlice;
 use std::thread;
+use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use wire::messages::ProduceResponse;
 use wire::{ApiKey, Message, Reader};
 
@@ -42,6 +44,26 @@ pub fn run_volume(load: &Load<'_>, bytes: u64) -> Result<u64> {
     let progress = Progress::default();
     thread::scope(|scope| join(start(scope, load, batches, &progress)))?;
     Ok(batches)
+}
+
+/// One request after the other on the first lane's connection, for so long; gives how long each took,
+/// in nanoseconds.
+pub fn one_at_a_time(load: &Load<'_>, length: Duration) -> Result<Histogram<u64>> {
+    let unusable = |error: hdrhistogram::CreationError| Error::Usage(error.to_string());
+    let mut histogram = Histogram::new(3).map_err(unusable)?;
+    let Some(lane) = load.topic.lanes(1).into_iter().next() else { return Ok(histogram) };
+    let mut pump = Pump::open(load, &lane)?;
+    let end = Instant::now() + length;
+    let mut begun = Instant::now();
+    while begun < end {
+        pump.send(1)?;
+        pump.receive()?;
+        let answered = Instant::now();
+        let took = answered.duration_since(begun).as_nanos();
+        histogram.saturating_record(u64::try_from(took).unwrap_or(u64::MAX));
+        begun = answered;
+    }
+    Ok(histogram)
 }
 
 type LaneThread<'scope> = thread::ScopedJoinHandle<'scope, Result<()>>;

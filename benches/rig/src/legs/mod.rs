@@ -105,7 +105,7 @@ fn create(b: &Broker, name: &str, partitions: i32, configs: &[(&str, &str)]) -> 
     Ok(topic)
 }
 
-fn delete(broker: &Broker, topic: &Topic) -> Result<()> {
+pub fn delete(broker: &Broker, topic: &Topic) -> Result<()> {
     cluster::delete(broker.address(), topic)?;
     thread::sleep(DELETED_AFTER);
     Ok(())
@@ -119,6 +119,6 @@ fn tolerate<T>(warming: Result<T>) -> Result<()> {
     }
 }
 
-fn pid(broker: &Broker) -> Result<u32> {
+pub fn pid(broker: &Broker) -> Result<u32> {
     broker.pid().ok_or_else(|| Error::Usage("the broker has ended".to_owned()))
 }
