@@ -23,6 +23,7 @@ pub(crate) const WRITTEN_AT_ONCE: usize = 256;
 ///
 /// # Errors
 /// `INVALID_PRODUCER_EPOCH` or `TRANSACTION_COORDINATOR_FENCED`: it is late, and must not be sent again.
+/// `KAFKA_STORAGE_ERROR`: there is no space for it now.
 pub(crate) async fn write(
     shard: &Rc<Shard>,
     topic: &TopicRef,
@@ -41,6 +42,10 @@ async fn append(
     partition: &Rc<Partition>,
     marker: TransactionMarker,
 ) -> Result<i64, ErrorCode> {
+    // A write that finds no space would take the partition from its readers.
+    if shard.dirs.is_exhausted(partition.dir_number) {
+        return Err(ErrorCode::KafkaStorageError);
+    }
     if groups::has_groups(partition) {
         return groups::end_transaction(shard, partition, marker).await;
     }

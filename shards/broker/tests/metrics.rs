@@ -16,14 +16,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use reactor::{ShardSpec, TcpStream};
-use support::{Client, Shards, batch, start_shards};
-use wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use support::{Client, Shards, batch, batch_within, start_shards, to_produce_within};
+use wire::ApiKey;
 use wire::messages::{
     EndTxnRequest, EndTxnResponse, FindCoordinatorRequest, FindCoordinatorResponse,
-    InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse,
+    InitProducerIdRequest, InitProducerIdResponse, ProduceResponse,
 };
-use wire::records::BatchBuilder;
-use wire::{ApiKey, Records};
 
 static NEXT_PORT: AtomicU16 = AtomicU16::new(21_560);
 const SHARDS: u16 = 2;
@@ -245,23 +243,9 @@ impl Producer {
 
     /// One record of its transaction, the first in that partition.
     async fn write(&mut self, partition: i32) {
-        let mut builder = BatchBuilder::new().producer(self.id, self.epoch, 0).transactional(true);
-        builder.append(reactor::wall_clock_ms(), None, Some(b"v"));
-        let bytes = builder.build().expect("a batch");
+        let bytes = batch_within((self.id, self.epoch), 0, b"v");
         for shard in (0..self.clients.len()).cycle() {
-            let records = Some(Records::Borrowed(&bytes));
-            let data = PartitionProduceData { index: partition, records };
-            let topic = TopicProduceData {
-                name: "counted".into(),
-                partition_data: vec![data].into(),
-                ..Default::default()
-            };
-            let request = ProduceRequest {
-                transactional_id: Some(self.name.into()),
-                acks: -1,
-                timeout_ms: 30_000,
-                topic_data: vec![topic].into(),
-            };
+            let request = to_produce_within(self.name, ("counted", partition), &bytes);
             let client = &mut self.clients[shard];
             let answer = client.call::<_, Produced>(ApiKey::Produce, 12, &request).await;
             let answer = answer.expect("produce");

@@ -12,21 +12,18 @@ use std::time::Duration;
 use reactor::sim::{Delay, Outcome, World, with_faults};
 use reactor::{Durability, File, OpenOptions, WriteBuf};
 use smallvec::smallvec;
-use support::{BASE_PORT, Client, start_on};
+use support::{BASE_PORT, Client, batch_within, start_on, to_produce_within};
 use wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use wire::messages::alter_replica_log_dirs_request::{
     AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest,
 };
 use wire::messages::alter_replica_log_dirs_response::AlterReplicaLogDirsResponse;
-use wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use wire::messages::{
     AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, DescribeTransactionsRequest,
     DescribeTransactionsResponse, EndTxnRequest, EndTxnResponse, FindCoordinatorRequest,
-    FindCoordinatorResponse, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest,
-    ProduceResponse,
+    FindCoordinatorResponse, InitProducerIdRequest, InitProducerIdResponse, ProduceResponse,
 };
-use wire::records::BatchBuilder;
-use wire::{ApiKey, Records, Text, hash};
+use wire::{ApiKey, Text, hash};
 
 crate::response!(Altered, AlterReplicaLogDirsResponse, borrows);
 crate::response!(Found, FindCoordinatorResponse, borrows);
@@ -123,22 +120,8 @@ impl Producer {
 
     /// One record.
     async fn write(&mut self, sequence: i32) -> i16 {
-        let mut builder =
-            BatchBuilder::new().producer(self.id, self.epoch, sequence).transactional(true);
-        builder.append(reactor::wall_clock_ms(), None, Some(b"v"));
-        let bytes = builder.build().unwrap();
-        let data = PartitionProduceData { index: 0, records: Some(Records::Borrowed(&bytes)) };
-        let topic = TopicProduceData {
-            name: TOPIC.into(),
-            partition_data: vec![data].into(),
-            ..Default::default()
-        };
-        let request = ProduceRequest {
-            transactional_id: Some(ID.into()),
-            acks: -1,
-            timeout_ms: 30_000,
-            topic_data: vec![topic].into(),
-        };
+        let bytes = batch_within((self.id, self.epoch), sequence, b"v");
+        let request = to_produce_within(ID, (TOPIC, 0), &bytes);
         let call = self.client.call::<_, Produced>(ApiKey::Produce, 11, &request);
         let answer = call.await.unwrap();
         let topic = answer.responses.first().unwrap();

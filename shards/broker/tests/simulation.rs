@@ -12,7 +12,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::sim::{Crash, Outcome, World};
+use reactor::sim::{Choices, Crash, Outcome, World};
 use support::{BASE_PORT, Client, Gone, batch, start_shards, values};
 
 const DATA_DIR: &str = "/data";
@@ -26,23 +26,6 @@ const RUNS_PER_SEED: usize = 3;
 
 /// Acknowledged records: partition, offset and value.
 type Acknowledged = Rc<RefCell<Vec<(i32, i64, Vec<u8>)>>>;
-
-/// A small generator for the test's own choices (splitmix64).
-struct Choices(u64);
-
-impl Choices {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
 
 #[derive(Clone, Copy)]
 struct Case {
@@ -132,7 +115,7 @@ fn history(seed: u64, case: Case) -> u64 {
     for run in 0..RUNS_PER_SEED {
         world.crash_after(40 + choices.below(1500), case.crash);
         let produced = acknowledged.clone();
-        let choice = choices.next();
+        let choice = choices.roll();
         let outcome = world.run(move || produce_forever(choice, produced, case));
         assert!(matches!(outcome, Outcome::Crashed(_)), "seed {seed} run {run}: {outcome:?}");
         let Outcome::Finished(partitions) = world.run(read_everything) else {

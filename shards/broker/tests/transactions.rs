@@ -11,21 +11,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::sim::{Crash, Outcome, World};
-use support::{BASE_PORT, Client, Gone, batch, start_shards};
+use support::{BASE_PORT, Client, Gone, batch, batch_within, start_shards, to_produce_within};
 use wire::messages::describe_producers_request::{DescribeProducersRequest, TopicRequest};
 use wire::messages::describe_producers_response::{DescribeProducersResponse, ProducerState};
 use wire::messages::fetch_request::{FetchPartition, FetchTopic};
-use wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use wire::messages::write_txn_markers_request::{
     WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
 };
 use wire::messages::write_txn_markers_response::WriteTxnMarkersResponse;
 use wire::messages::{
     EndTxnRequest, EndTxnResponse, FetchRequest, FetchResponse, FindCoordinatorRequest,
-    FindCoordinatorResponse, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest,
-    ProduceResponse,
+    FindCoordinatorResponse, InitProducerIdRequest, InitProducerIdResponse, ProduceResponse,
 };
-use wire::records::BatchBuilder;
 use wire::records::control::EndTransaction;
 use wire::{ApiKey, ErrorCode, Records};
 
@@ -179,29 +176,12 @@ impl Producer {
     /// Error code of the partition's leader.
     async fn write(&mut self, partition: i32, value: &[u8]) -> Result<i16, Gone> {
         let sequence = self.sequences.get(&partition).copied().unwrap_or(0);
-        let mut builder =
-            BatchBuilder::new().producer(self.id, self.epoch, sequence).transactional(true);
-        builder.append(reactor::wall_clock_ms(), None, Some(value));
-        let bytes = builder.build().unwrap();
+        let bytes = batch_within((self.id, self.epoch), sequence, value);
         let begin = reactor::now();
         loop {
             let mut code = NOT_LEADER;
             for client in &mut self.clients {
-                let data = PartitionProduceData {
-                    index: partition,
-                    records: Some(Records::Borrowed(&bytes)),
-                };
-                let topic = TopicProduceData {
-                    name: TOPIC.into(),
-                    partition_data: vec![data].into(),
-                    ..Default::default()
-                };
-                let request = ProduceRequest {
-                    transactional_id: Some(ID.into()),
-                    acks: -1,
-                    timeout_ms: 30_000,
-                    topic_data: vec![topic].into(),
-                };
+                let request = to_produce_within(ID, (TOPIC, partition), &bytes);
                 let answer = client.call::<_, Produced>(ApiKey::Produce, 12, &request).await?;
                 let topic = answer.responses.first().unwrap();
                 code = topic.partition_responses.first().unwrap().error_code;

@@ -22,6 +22,7 @@ use crate::producer_state::ProducerStates;
 use crate::retention::Hold;
 use crate::segment::Segment;
 use crate::shared::{Failing, LogShared};
+use crate::undecided::Held;
 use crate::verifying::Verifying;
 use crate::waiters::Waiters;
 
@@ -83,6 +84,8 @@ pub(crate) struct State {
     pub(crate) damage: Option<(i64, u32)>,
     /// What keeps the oldest segment longer than its age would.
     pub(crate) hold: Option<Hold>,
+    /// What a transaction that is open keeps from retention and compaction.
+    pub(crate) undecided: Held,
     pub(crate) recovery_point: i64,
     pub(crate) epochs: LeaderEpochs,
     /// The checkpoint file lags behind.
@@ -312,6 +315,7 @@ impl State {
             saved_start: 0,
             damage: None,
             hold: None,
+            undecided: Held::default(),
             recovery_point: end,
             epochs: LeaderEpochs::default(),
             epochs_changed: false,

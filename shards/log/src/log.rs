@@ -22,6 +22,7 @@ use crate::retention::{Hold, RetentionOutcome};
 use crate::shared::LogShared;
 use crate::timestamps::OffsetAt;
 use crate::txn_index::AbortedTxn;
+use crate::undecided::Undecided;
 use crate::verifying::Verification;
 use crate::{checkpoints, compaction, keeper, recovery, retention, timestamps, txn_index};
 
@@ -281,6 +282,11 @@ impl Log {
     /// The record whose timestamp keeps segments past retention, as the last round found it.
     pub fn retention_hold(&self) -> Option<Hold> {
         self.0.state.borrow().hold
+    }
+
+    /// The open transaction that keeps segments past retention, or from compaction, as they last looked.
+    pub fn undecided_hold(&self) -> Option<Undecided> {
+        self.0.state.borrow().undecided.current()
     }
 
     /// What a pass of compaction would do; `None` if the log is not compacted, or is being copied to

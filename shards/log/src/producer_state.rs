@@ -337,6 +337,11 @@ impl ProducerStates {
         open.into_iter().chain(ended).min().copied()
     }
 
+    /// The transaction that is open from the lowest offset on: where, and whose.
+    pub fn oldest_open(&self) -> Option<(i64, i64)> {
+        self.open.first_key_value().map(|(offset, producer_id)| (*offset, *producer_id))
+    }
+
     /// Everything below `offset` is visible (or gone, when the log start moves): transactions whose
     /// marker lies there hold nothing back any longer.
     pub fn advance_high_watermark(&mut self, offset: i64) {

@@ -34,6 +34,7 @@ use crate::keeper;
 use crate::names::{FileKind, deleted_path, file_path};
 use crate::segment::{Newest, Segment};
 use crate::shared::Failing;
+use crate::undecided::Kept;
 
 /// Bytes since the last flush that make another one worth its sync: what many slow partitions may
 /// each leave to be scanned after a crash.
@@ -113,8 +114,14 @@ async fn enforce_held(core: &Rc<Core>, now_ms: i64) -> Result<RetentionOutcome, 
     };
     let undecided = core.state.borrow_mut().before_open_transactions();
     let count = by_time.max(by_size).min(undecided).max(below);
-    if count < by_time.max(by_size) {
-        tracing::debug!(log = %core.name, "an open transaction keeps what is older than allowed");
+    let held = by_time.max(by_size).saturating_sub(count);
+    {
+        let mut state = core.state.borrow_mut();
+        state.note_undecided(&core.name, Kept::FromRetention(held), now_ms);
+        if !state.config.compact {
+            // It may have been, when compaction looked last.
+            state.note_undecided(&core.name, Kept::FromCompaction(0), now_ms);
+        }
     }
     note_hold(core, hold.filter(|_| count == by_time));
     let (segments_deleted, bytes_deleted) = remove_oldest(core, count, now_ms).await?;

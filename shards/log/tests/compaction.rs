@@ -248,6 +248,9 @@ fn what_is_young_undecided_or_active_stays() {
         roll(&log).await;
         let found = log.cleanable(NOW_MS + 5_000).await.unwrap().unwrap();
         assert!(found.clean_end <= open_since, "{found:?}");
+        let held = log.undecided_hold().unwrap();
+        assert_eq!((held.producer_id, held.first_offset), (5, open_since));
+        assert!(held.from_compaction >= 1 && held.from_retention == 0, "{held:?}");
         // By ratio it need not be cleaned, by age it must.
         let lazy =
             LogConfig { min_cleanable_dirty_ratio: 1.0, max_compaction_lag_ms: 60_000, ..config };

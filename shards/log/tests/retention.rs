@@ -305,10 +305,14 @@ fn an_open_transaction_keeps_its_segments_until_it_ends() {
             assert_eq!(retain(&log).await, 3);
             assert_eq!((log.log_start_offset(), log.last_stable_offset()), (begin, begin));
             assert_eq!(retain(&log).await, 0);
+            let held = log.undecided_hold().unwrap();
+            assert_eq!((held.producer_id, held.first_offset), (7, begin));
+            assert!(held.from_retention >= 3 && held.from_compaction == 0, "{held:?}");
             assert_eq!(read_all(&log, 1 << 20).await.len(), 4);
             end(&log, 7).await;
             pass(8 * DAY_MS).await;
             assert!(retain(&log).await >= 4);
+            assert_eq!(log.undecided_hold(), None);
             assert_eq!(log.last_stable_offset(), log.log_end_offset());
             assert_eq!(log.log_start_offset(), log.log_end_offset());
             log.close().await.unwrap();

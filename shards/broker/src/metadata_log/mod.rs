@@ -5,8 +5,9 @@
 //! log is the whole consensus: what is synced here has happened. Now and then a snapshot
 //! (`snapshot`) takes the place of what lies below.
 //!
-//! A write that finds no space takes the log out of service like any other; it is opened again at
-//! once, without what was not written, and the reserve of the directory is given up piece by piece.
+//! Before a write that would find no space a piece of the directory's reserve is let go. One that finds none
+//! even so takes the log out of service like any other; it is opened again at once, without what was not
+//! written, and what is left of the reserve is given up.
 //! If that does not help, the caller is told, or what must hold nevertheless is kept in memory: it is
 //! the first to be written when there is space, and nothing is written before it.
 
@@ -36,6 +37,10 @@ const SEGMENT_BYTES: u32 = 64 * 1024 * 1024;
 const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 /// One read of the replay at start.
 const REPLAY_READ_BYTES: usize = 1024 * 1024;
+/// What a write takes beside its records: the last block again, and the file system's own notes.
+const ROOM_BYTES: u64 = 64 << 10;
+/// The reserve is let go in so many pieces.
+const RESERVE_PIECES: usize = 2;
 /// The most records that one batch carries (they take effect together).
 const BATCH_RECORDS_MAX: usize = 1_000_000;
 
@@ -249,14 +254,15 @@ impl MetadataLog {
             // A reopening found no space either.
             LogState::Closed => true,
         };
-        if reopens && self.reopen(now_ms).await? != base_offset {
+        if reopens && self.reopen_somehow(now_ms).await? != base_offset {
             return Err(self.unknown_end());
         }
+        self.make_room(bytes.len()).await;
         while let Err(error) = self.append(&bytes, now_ms).await {
             if !error.is_out_of_space() {
                 return Err(error);
             }
-            match self.reopen(now_ms).await? {
+            match self.reopen_somehow(now_ms).await? {
                 // It is in the file, whole, and synced: it has happened.
                 end if end == next => break,
                 end if end != base_offset => return Err(self.unknown_end()),
@@ -269,6 +275,33 @@ impl MetadataLog {
         self.end.set(next);
         self.behind.set(self.behind.get() + bytes.len() as u64);
         Ok(base_offset)
+    }
+
+    /// Where a write would find no space: lets go of a piece of the reserve before it, so that the log stays
+    /// in service. Others may have filled the disk since it was last looked at.
+    async fn make_room(&self, bytes: usize) {
+        let wanted = bytes as u64 + ROOM_BYTES;
+        for _ in 0..RESERVE_PIECES {
+            // A disk that does not answer says so when it is written.
+            let Ok(space) = reactor::fs::space(&self.data_dir).await else { return };
+            if space.available >= wanted || !reserve::give_up_some(&self.data_dir).await {
+                return;
+            }
+        }
+    }
+
+    /// Opens the log again; if even that takes space, with what the reserve has.
+    async fn reopen_somehow(&self, now_ms: i64) -> Result<i64, BrokerError> {
+        loop {
+            match self.reopen(now_ms).await {
+                Err(error) if error.is_out_of_space() => {
+                    if !reserve::give_up_some(&self.data_dir).await {
+                        return Err(error);
+                    }
+                }
+                reopened => return reopened,
+            }
+        }
     }
 
     async fn append(&self, bytes: &[u8], now_ms: i64) -> Result<(), BrokerError> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Samples;
+use crate::partition::Partition;
 use crate::partitions::SlotCounts;
 use crate::shard::Shard;
 
@@ -17,6 +18,24 @@ struct Sum {
 pub(super) const OPENING: &str = "corelane_partitions_opening";
 /// The broker is ready whatever this says, and tells it.
 pub(super) const OFFLINE: &str = "corelane_partitions_offline";
+
+const RETENTION_HELD: (&str, &str) = (
+    "corelane_retention_held_segments",
+    "Segments that retention would have removed but for one record's timestamp, or a transaction that is \
+     open; the broker's log names it.",
+);
+const COMPACTION_HELD: (&str, &str) = (
+    "corelane_compaction_held_segments",
+    "Segments that compaction leaves as they are because of a transaction that is open.",
+);
+
+fn labels<'a>(
+    partition: &'a Partition,
+    index: &'a str,
+    reason: &'static str,
+) -> [(&'static str, &'a str); 3] {
+    [("topic", partition.topic.as_ref()), ("partition", index), ("reason", reason)]
+}
 
 pub(super) fn samples(shard: &Shard, out: &mut Samples) {
     let mut topics: BTreeMap<&str, Sum> = BTreeMap::new();
@@ -36,10 +55,19 @@ pub(super) fn samples(shard: &Shard, out: &mut Samples) {
         }
         if let Some(hold) = partition.log.retention_hold() {
             let index = index();
-            let labels = [("topic", partition.topic.as_ref()), ("partition", index.as_str())];
-            let help = "Segments that retention.ms would have removed but for one record's \
-                        timestamp; the broker's log names it.";
-            out.gauge("corelane_retention_held_segments", help, &labels, hold.segments as f64);
+            let labels = labels(partition, &index, "timestamp");
+            out.gauge(RETENTION_HELD.0, RETENTION_HELD.1, &labels, hold.segments as f64);
+        }
+        if let Some(hold) = partition.log.undecided_hold() {
+            let index = index();
+            let labels = labels(partition, &index, "transaction");
+            let (retention, compaction) = (hold.from_retention, hold.from_compaction);
+            if retention > 0 {
+                out.gauge(RETENTION_HELD.0, RETENTION_HELD.1, &labels, retention as f64);
+            }
+            if compaction > 0 {
+                out.gauge(COMPACTION_HELD.0, COMPACTION_HELD.1, &labels, compaction as f64);
+            }
         }
     }
     for (topic, sum) in topics {

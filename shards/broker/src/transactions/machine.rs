@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use coord::CoordError;
 use coord::txn::{Marker, TxnCoordinator, TxnDecision, TxnRecord, TxnReply};
@@ -18,6 +19,9 @@ use crate::coordinators::{Decided, Machine, Seat, Seats};
 use crate::markers::RAISES_EPOCH;
 use crate::partition::Partition;
 use crate::shard::Shard;
+
+/// Answers that wait for space look for some again after this time.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// What the coordinator has others do.
 pub(crate) enum Errand {
@@ -147,6 +151,7 @@ async fn send_to(
     };
     let written = codes.iter().filter(|code| **code == ErrorCode::None).count();
     shard.transactions.counted.note_markers(written);
+    until_it_can_write(shard, seat).await;
     let results = partitions.iter().zip(codes).map(|((topic, n), code)| (&**topic, *n, code));
     seat.decide(shard, |machine, now_ms| {
         let decision = with_context(shard, now_ms, |context| {
@@ -155,6 +160,14 @@ async fn send_to(
         shard.transactions.counted.note(&decision, Cause::Request);
         decision.into()
     });
+}
+
+/// What the answers bring about is written down: a coordinator without space would be lost to everybody by
+/// it. They wait here, one each of the markers that are out, until there is some, or the coordinator is gone.
+async fn until_it_can_write(shard: &Shard, seat: &Seat<TxnCoordinator>) {
+    while seat.is_out_of_space(shard) && seat.is_at_work() && !shard.is_stopping() {
+        reactor::sleep(LOOK_AGAIN).await;
+    }
 }
 
 #[cfg(test)]

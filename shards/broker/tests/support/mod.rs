@@ -395,6 +395,23 @@ fn to_produce<'a>(topic: &'a str, partition: i32, batch: &'a [u8]) -> ProduceReq
     ProduceRequest { timeout_ms: 30_000, topic_data: vec![topic].into(), ..Default::default() }
 }
 
+/// The same within the transaction of this id.
+pub fn to_produce_within<'a>(
+    transactional_id: &'a str,
+    (topic, partition): (&'a str, i32),
+    batch: &'a [u8],
+) -> ProduceRequest<'a> {
+    let plain = to_produce(topic, partition, batch);
+    ProduceRequest { transactional_id: Some(transactional_id.into()), acks: -1, ..plain }
+}
+
+/// One record of a transaction.
+pub fn batch_within((id, epoch): (i64, i16), sequence: i32, value: &[u8]) -> Vec<u8> {
+    let mut builder = BatchBuilder::new().producer(id, epoch, sequence).transactional(true);
+    builder.append(reactor::wall_clock_ms(), None, Some(value));
+    builder.build().expect("a small batch can be built")
+}
+
 /// A batch of records with these values, and keys that are their index.
 pub fn batch(values: &[&[u8]], now_ms: i64) -> Vec<u8> {
     let mut builder = BatchBuilder::new();

@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
+use wire::ApiKey;
 use wire::messages as m;
 use wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use wire::messages::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
-use wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use wire::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
-use wire::{ApiKey, Records};
 
 use super::history::ProducerEpoch;
 use crate::support::{self, BASE_PORT, Client, Gone};
@@ -155,7 +154,8 @@ async fn ask(client: &mut Client, caller: Caller, call: &Call) -> Result<Answer,
         }
         Call::Write { partition, batch } => {
             let (api, version) = of(ApiKey::Produce);
-            let request = write(caller, *partition, batch);
+            let place = (TOPIC, *partition as i32);
+            let request = support::to_produce_within(caller.id, place, batch);
             let answer = client.call::<_, Produced>(api, version, &request).await?;
             let topic = answer.responses.first().ok_or_else(none)?;
             let written = topic.partition_responses.first().ok_or_else(none)?;
@@ -215,22 +215,6 @@ fn add_group(caller: Caller) -> m::AddOffsetsToTxnRequest<'static> {
         producer_id: caller.producer.0,
         producer_epoch: caller.producer.1,
         group_id: GROUP.into(),
-    }
-}
-
-fn write(caller: Caller, partition: usize, batch: &[u8]) -> m::ProduceRequest<'_> {
-    let data =
-        PartitionProduceData { index: partition as i32, records: Some(Records::Borrowed(batch)) };
-    let topic = TopicProduceData {
-        name: TOPIC.into(),
-        partition_data: vec![data].into(),
-        ..Default::default()
-    };
-    m::ProduceRequest {
-        transactional_id: Some(caller.id.into()),
-        acks: -1,
-        timeout_ms: 30_000,
-        topic_data: vec![topic].into(),
     }
 }
 

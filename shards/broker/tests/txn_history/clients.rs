@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use wire::records::BatchBuilder;
+use reactor::sim::Choices as Dice;
 
 use super::calls::{Answer, Call, Caller, ELSEWHERE, Links, NOBODY, SHARDS, TIMEOUT_MS};
-use super::dice::Dice;
 use super::history::{Event, Instance, Label, TxnNumber, What};
+use crate::support::batch_within;
 
 pub const PARTITIONS: usize = 3;
 /// Errors that a client answers by asking again.
@@ -28,6 +28,9 @@ const REFUSALS: [i16; 7] = [45, 46, 47, 48, 49, 90, 120];
 const FENCED: [i16; 3] = [47, 49, 90];
 /// A client that is told to try again for so long has found something that is stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A copy that waits for its epoch to become an old one is lost after so long.
+const STAYS_AWAY: Duration = Duration::from_secs(8);
 
 /// What all clients share, and what outlives a crash.
 pub struct Shared {
@@ -43,6 +46,10 @@ pub struct Shared {
     pub transactions: usize,
     /// Requests that were refused for good, by code.
     pub refused: BTreeMap<i16, usize>,
+    /// The newest producer id and epoch that anybody was told for a transactional id.
+    newest: BTreeMap<&'static str, (i64, i16)>,
+    /// Copies of requests that came when their epoch was an old one, and were refused.
+    pub late: usize,
 }
 
 pub type Everything = Rc<RefCell<Shared>>;
@@ -146,7 +153,19 @@ impl Shared {
             is_over: false,
             transactions: 0,
             refused: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            late: 0,
         }
+    }
+
+    fn note_newest(&mut self, id: &'static str, producer: (i64, i16)) {
+        let newest = self.newest.entry(id).or_insert(NOBODY);
+        *newest = (*newest).max(producer);
+    }
+
+    /// Whether somebody was told a newer epoch of the id.
+    fn is_old(&self, caller: Caller) -> bool {
+        self.newest.get(caller.id).is_some_and(|newest| *newest > caller.producer)
     }
 
     /// Another instance of a transactional id.
@@ -279,6 +298,10 @@ impl Shared {
             return self.refuse(at, &pending.call, answer.code);
         }
         let id = client.id;
+        if matches!(pending.call, Call::Init) {
+            self.note_newest(id, answer.producer);
+        }
+        let client = &mut self.clients[at];
         match pending.call {
             Call::Init => {
                 client.take(answer.producer);
@@ -350,10 +373,7 @@ impl Shared {
 /// The same record always in the same bytes.
 fn batch(client: &Client, partition: usize, label: Label) -> Vec<u8> {
     let sequence = client.sequences.get(&partition).copied().unwrap_or(0);
-    let (id, epoch) = client.producer;
-    let mut builder = BatchBuilder::new().producer(id, epoch, sequence).transactional(true);
-    builder.append(reactor::wall_clock_ms(), None, Some(&label.to_bytes()));
-    builder.build().unwrap()
+    batch_within(client.producer, sequence, &label.to_bytes())
 }
 
 enum Next {
@@ -385,6 +405,9 @@ pub async fn live(everything: Everything, at: Instance) {
             let patient = shared.is_over || !shared.dice.one_in(12);
             let Some(pending) = shared.clients[at].pending.clone() else { break };
             haunt(&mut shared.dice, &pending);
+            if shared.dice.one_in(12) {
+                come_too_late(everything.clone(), &mut shared.dice, &pending);
+            }
             (pending, known, patient)
         };
         let asked = links.ask(shard, pending.caller, &pending.call, patient).await;
@@ -443,6 +466,39 @@ fn haunt(dice: &mut Dice, pending: &Pending) {
         let mut links = Links::default();
         for shard in [first, 1 - first] {
             let _ = links.ask(shard, caller, &call, true).await;
+        }
+    })
+    .detach();
+}
+
+/// A copy of a request stays on its way until its epoch is an old one: somebody has taken the id over, or gone
+/// on with the next epoch. Then nothing may come of it, whatever the protocol. What the coordinator is asked it
+/// refuses; offsets may still be taken by a leader that the last marker has not reached, and end with that.
+fn come_too_late(everything: Everything, dice: &mut Dice, pending: &Pending) {
+    let is_refused = match pending.call {
+        Call::Add(_) | Call::AddGroup => true,
+        // With KIP-890 it is the repetition of an ending, if that is what has moved the epoch.
+        Call::End { .. } => !pending.caller.new,
+        Call::Offsets { .. } => false,
+        Call::Init | Call::Write { .. } | Call::Position => return,
+    };
+    let (delay, first) = (dice.below(300), dice.below(2) as usize);
+    let (caller, call) = (pending.caller, pending.call.clone());
+    reactor::spawn(async move {
+        let begin = reactor::now();
+        while !everything.borrow().is_old(caller) {
+            if reactor::now() - begin > STAYS_AWAY {
+                return;
+            }
+            reactor::sleep(Duration::from_millis(50)).await;
+        }
+        reactor::sleep(Duration::from_millis(delay)).await;
+        let mut links = Links::default();
+        for shard in [first, 1 - first] {
+            let Ok(answer) = links.ask(shard, caller, &call, true).await else { continue };
+            assert!(!is_refused || answer.code != 0, "{caller:?} came too late with {call:?}");
+            let is_told = FENCED.contains(&answer.code);
+            everything.borrow_mut().late += usize::from(is_told);
         }
     })
     .detach();

@@ -11,9 +11,9 @@ mod bad;
 mod calls;
 mod check;
 mod clients;
-mod dice;
 mod end;
 mod history;
+mod ids;
 mod producer;
 mod scenarios;
 #[path = "../support/mod.rs"]
@@ -25,13 +25,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::sim::{Crash, Outcome, World, with_faults};
+use reactor::sim::{Choices as Dice, Crash, Outcome, World, with_faults};
 use reactor::{Either, race};
 use support::{BASE_PORT, Client, Shards, start_shards};
 
 use calls::{INPUT, SHARDS, TIMEOUT_MS, TOPIC};
 use clients::{Everything, PARTITIONS, Shared};
-use dice::Dice;
 use end::Reader;
 use history::End;
 use trouble::Trouble;
@@ -168,6 +167,8 @@ struct Tally {
     committed: usize,
     aborted: usize,
     consumed: i64,
+    /// Copies that came when their epoch was an old one.
+    late: usize,
 }
 
 /// All runs of one seed.
@@ -213,7 +214,12 @@ fn history(seed: u64, verbose: bool) -> Tally {
         };
         shared.history.iter().filter(told).count()
     };
-    Tally { committed: count(true), aborted: count(false), consumed: end.position }
+    Tally {
+        committed: count(true),
+        aborted: count(false),
+        consumed: end.position,
+        late: shared.late,
+    }
 }
 
 fn seeds() -> Vec<u64> {
@@ -237,11 +243,13 @@ fn no_history_of_transactions_has_an_anomaly() {
         all.committed += tally.committed;
         all.aborted += tally.aborted;
         all.consumed += tally.consumed;
+        all.late += tally.late;
     }
     eprintln!("{} seeds: {all:?}", seeds.len());
     if seeds.len() >= SEEDS as usize {
         assert!(all.committed > seeds.len() * 10 && all.aborted > seeds.len(), "{all:?}");
         assert!(all.consumed > seeds.len() as i64, "{all:?}");
+        assert!(all.late > seeds.len(), "{all:?}");
     }
 }
 

@@ -12,12 +12,11 @@ use wire::messages::{
     DescribeProducersResponse, DescribeTransactionsRequest, DescribeTransactionsResponse,
     ListOffsetsRequest, ListOffsetsResponse, WriteTxnMarkersRequest, WriteTxnMarkersResponse,
 };
-use wire::records::BatchBuilder;
 use wire::{ApiKey, ErrorCode};
 
 use super::calls::{Answer, Call, Caller, ELSEWHERE, INPUT, Links, NOBODY, SHARDS, TOPIC};
 use super::end::coordinator;
-use crate::support::{BASE_PORT, Client, start_on};
+use crate::support::{BASE_PORT, Client, batch_within, start_on};
 
 crate::response!(Offsets, ListOffsetsResponse, borrows);
 crate::response!(Producers, DescribeProducersResponse, borrows);
@@ -106,10 +105,7 @@ impl Producer {
 
     pub fn batch(&self, partition: usize, value: &[u8]) -> Vec<u8> {
         let sequence = self.sequences.get(&partition).copied().unwrap_or(0);
-        let (id, epoch) = self.caller.producer;
-        let mut builder = BatchBuilder::new().producer(id, epoch, sequence).transactional(true);
-        builder.append(reactor::wall_clock_ms(), None, Some(value));
-        builder.build().unwrap()
+        batch_within(self.caller.producer, sequence, value)
     }
 
     /// Error code and offset. With the old protocol the partition is added before.

@@ -545,6 +545,43 @@ fn a_full_disk_holds_transactions_up_and_no_longer() {
     }
 }
 
+/// A marker is on its way when the last byte goes: what its answer brings about is not written before there is
+/// space again, and the coordinator is there all the time.
+#[test]
+fn an_answer_to_a_marker_waits_for_space() {
+    run(7, || async {
+        with_faults(|faults| faults.disk.capacity = Some(CAPACITY));
+        let mut clients = start(&[DIR], &["log.segment.bytes=1048576"]).await;
+        assert_eq!(clients[0].create_topic("big", 1, &[]).await.unwrap(), 0);
+        fill(&mut clients).await;
+        let mut owner = Producer::new("owner", true);
+        assert_eq!(owner.init().await, 0);
+        assert_eq!(owner.write(0, b"v").await, (0, 0));
+        let slow = Delay::exactly(Duration::from_secs(5));
+        with_faults(|faults| faults.disk.slow.insert(format!("{DIR}/out-0").into(), slow));
+        assert_eq!(owner.end(true).await, 0);
+        sleep_ms(100).await;
+        with_faults(|faults| faults.disk.slow.clear());
+        take_every_byte().await;
+        let begin = reactor::now();
+        while latest(&mut clients, 0, COMMITTED).await < 2 {
+            assert!(reactor::now() - begin < LONG, "the marker is lost");
+            sleep_ms(100).await;
+        }
+        for _ in 0..20 {
+            let told = state(&mut clients, "owner").await;
+            assert_eq!(told, (0, "PrepareCommit".to_owned()), "it is at work, and waits");
+            sleep_ms(200).await;
+        }
+        with_faults(|faults| faults.disk.capacity = Some(CAPACITY));
+        let begin = reactor::now();
+        while state(&mut clients, "owner").await != (0, "CompleteCommit".to_owned()) {
+            assert!(reactor::now() - begin < LONG, "it waits for good");
+            sleep_ms(100).await;
+        }
+    });
+}
+
 /// The topic `big` takes 8 MiB.
 async fn fill(clients: &mut [Client]) {
     let bytes = batch(&[&[7; 100 << 10]], reactor::wall_clock_ms());

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use broker::BrokerError;
 use reactor::Task;
-use reactor::sim::with_faults;
+use reactor::sim::{Choices as Dice, with_faults};
 use wire::ApiKey;
 use wire::messages::update_features_request::{FeatureUpdateKey, UpdateFeaturesRequest};
 use wire::messages::update_features_response::UpdateFeaturesResponse;
 
 use super::calls::{SHARDS, TOPIC};
 use super::clients::PARTITIONS;
-use super::dice::Dice;
 use crate::support::{self, BASE_PORT, Client, Gone};
 
 crate::response!(Updated, UpdateFeaturesResponse, borrows);

@@ -69,6 +69,48 @@ struct Offered<'a> {
     metadata: Option<Text<'a>>,
 }
 
+/// The topics of either request: the same, in types of their own.
+macro_rules! offered {
+    ($request:expr) => {{
+        let topics = $request.topics.iter().map(|topic| OfferedTopic {
+            name: topic.name,
+            id: topic.topic_id,
+            partitions: topic
+                .partitions
+                .iter()
+                .map(|part| Offered {
+                    partition: part.partition_index,
+                    offset: part.committed_offset,
+                    leader_epoch: part.committed_leader_epoch,
+                    metadata: part.committed_metadata,
+                })
+                .collect(),
+        });
+        topics.collect::<Vec<OfferedTopic<'_>>>()
+    }};
+}
+
+/// The topics of either answer, with a code for each partition in their order.
+macro_rules! answered {
+    ($topics:expr, $codes:expr, $topic:ident, $partition:ident) => {{
+        let mut codes = $codes.into_iter();
+        let topics = $topics.iter().map(|topic| $topic {
+            name: String::from(&*topic.name).into(),
+            topic_id: topic.id,
+            partitions: topic
+                .partitions
+                .iter()
+                .zip(&mut codes)
+                .map(|(part, code)| $partition {
+                    partition_index: part.partition,
+                    error_code: code.code(),
+                })
+                .collect(),
+        });
+        topics.collect()
+    }};
+}
+
 /// What becomes of a topic of a commit.
 struct Found {
     name: String,
@@ -104,36 +146,12 @@ impl Coordinator {
             ..0 => -1,
             retention_ms => ctx.wall_ms.saturating_add(retention_ms),
         };
-        let topics = request.topics.iter().map(|topic| OfferedTopic {
-            name: topic.name,
-            id: topic.topic_id,
-            partitions: topic
-                .partitions
-                .iter()
-                .map(|part| Offered {
-                    partition: part.partition_index,
-                    offset: part.committed_offset,
-                    leader_epoch: part.committed_leader_epoch,
-                    metadata: part.committed_metadata,
-                })
-                .collect(),
-        });
-        let topics: Vec<OfferedTopic<'_>> = topics.collect();
-        let mut codes = self.commit(&committer, &topics, expire_ms, ctx, out).into_iter();
-        let topics = topics.iter().map(|topic| answer::OffsetCommitResponseTopic {
-            name: String::from(&*topic.name).into(),
-            topic_id: topic.id,
-            partitions: topic
-                .partitions
-                .iter()
-                .zip(&mut codes)
-                .map(|(part, code)| answer::OffsetCommitResponsePartition {
-                    partition_index: part.partition,
-                    error_code: code.code(),
-                })
-                .collect(),
-        });
-        let topics = topics.collect();
+        let topics = offered!(request);
+        let codes = self.commit(&committer, &topics, expire_ms, ctx, out);
+        use answer::{
+            OffsetCommitResponsePartition as Partition, OffsetCommitResponseTopic as Topic,
+        };
+        let topics = answered!(topics, codes, Topic, Partition);
         let reply = m::OffsetCommitResponse { throttle_time_ms: 0, topics };
         out.reply(ctx.token, Reply::OffsetCommit(reply));
     }
@@ -154,36 +172,12 @@ impl Coordinator {
             version: ctx.version,
             transactional: true,
         };
-        let topics = request.topics.iter().map(|topic| OfferedTopic {
-            name: topic.name,
-            id: topic.topic_id,
-            partitions: topic
-                .partitions
-                .iter()
-                .map(|part| Offered {
-                    partition: part.partition_index,
-                    offset: part.committed_offset,
-                    leader_epoch: part.committed_leader_epoch,
-                    metadata: part.committed_metadata,
-                })
-                .collect(),
-        });
-        let topics: Vec<OfferedTopic<'_>> = topics.collect();
-        let mut codes = self.commit(&committer, &topics, -1, ctx, out).into_iter();
-        let topics = topics.iter().map(|topic| txn_answer::TxnOffsetCommitResponseTopic {
-            name: String::from(&*topic.name).into(),
-            topic_id: topic.id,
-            partitions: topic
-                .partitions
-                .iter()
-                .zip(&mut codes)
-                .map(|(part, code)| txn_answer::TxnOffsetCommitResponsePartition {
-                    partition_index: part.partition,
-                    error_code: code.code(),
-                })
-                .collect(),
-        });
-        let topics = topics.collect();
+        let topics = offered!(request);
+        let codes = self.commit(&committer, &topics, -1, ctx, out);
+        use txn_answer::{
+            TxnOffsetCommitResponsePartition as Partition, TxnOffsetCommitResponseTopic as Topic,
+        };
+        let topics = answered!(topics, codes, Topic, Partition);
         if !out.records.is_empty() {
             out.producer =
                 Some(Producer { id: request.producer_id, epoch: request.producer_epoch });

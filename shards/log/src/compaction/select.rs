@@ -21,6 +21,7 @@ use crate::error::LogError;
 use crate::files;
 use crate::indexes;
 use crate::segment::{NO_TIMESTAMP, Segment};
+use crate::undecided::Kept;
 
 /// What a pass over a log would do.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,6 +60,8 @@ pub(crate) async fn look(core: &Rc<Core>, now_ms: i64) -> Result<Option<Cleanabl
             return Ok(None);
         }
         let first_dirty = state.first_dirty(&core.name);
+        let held = state.sealed_undecided();
+        state.note_undecided(&core.name, Kept::FromCompaction(held), now_ms);
         (state.config.clone(), first_dirty, state.decided_end())
     };
     let lag_ms = config.min_compaction_lag_ms.max(0);
@@ -118,6 +121,16 @@ impl State {
             .take_while(|s| Some(s.base) != active)
             .last()
             .map_or(self.log_start, |s| s.next_offset)
+    }
+}
+
+impl State {
+    /// How many sealed segments compaction could look at but for transactions that are open.
+    fn sealed_undecided(&self) -> usize {
+        let unstable = self.producers.first_unstable_offset().unwrap_or(i64::MAX);
+        let closed = self.segments.len().saturating_sub(1);
+        let sealed = self.segments.iter().take(closed).filter(|s| s.sealed);
+        sealed.filter(|s| s.next_offset > unstable && s.next_offset <= self.recovery_point).count()
     }
 }
 

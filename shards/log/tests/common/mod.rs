@@ -4,6 +4,10 @@
 
 use std::path::PathBuf;
 
+/// A test's choices depend on its seed alone.
+#[allow(unused_imports, reason = "not every test draws")]
+pub use reactor::sim::Choices as Dice;
+
 use log::{Log, LogConfig, LogShared, OpenHint, Recovered, SharedOptions};
 use reactor::{ShardSpec, uring};
 use wire::records::{BatchBuilder, BatchView, batches};
@@ -108,25 +112,4 @@ where
     T: 'static,
 {
     uring::run(&ShardSpec::default(), main).unwrap()
-}
-
-/// A small generator, so that a test's choices depend on its seed alone.
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.roll() % n
-    }
-
-    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
 }

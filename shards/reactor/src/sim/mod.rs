@@ -25,6 +25,7 @@ use crate::exec::shared::{ShardShared, Unpark};
 use crate::exec::{Halt, Runtime};
 
 pub use faults::{Delay, DiskFaults, Faults, NetFaults};
+pub use rng::Choices;
 use state::State;
 
 /// How a run ends early.
