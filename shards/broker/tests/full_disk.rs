@@ -141,8 +141,9 @@ fn deleting_works_without_one_free_byte_and_producers_go_on() {
     }
 }
 
-/// Somebody else fills the disk between two looks. What the broker holds back is let go before its metadata
-/// is written, and not because a write has failed: a failed one takes the log out of service.
+/// Somebody else fills the disk between two looks. What the broker holds back is let go before its
+/// metadata is written, and not because a write has failed: a failed one takes the log out of
+/// service.
 async fn metadata_is_written() -> u64 {
     let mut client = fill().await;
     let space = reactor::fs::space(Path::new(DIR)).await.unwrap();

@@ -180,8 +180,8 @@ impl Log {
         self.0.state.borrow().producers.view(producer_id)
     }
 
-    /// What is known of every producer now, in no order. There may be a hundred thousand: who looks at all
-    /// of them lets others run in between, and still sees what was known at first.
+    /// What is known of every producer now, in no order. There may be a hundred thousand: who looks
+    /// at all of them lets others run in between, and still sees what was known at first.
     pub fn producers(&self) -> impl Iterator<Item = ProducerView> + use<> {
         self.0.state.borrow().producers.snapshot_views()
     }
@@ -284,7 +284,8 @@ impl Log {
         self.0.state.borrow().hold
     }
 
-    /// The open transaction that keeps segments past retention, or from compaction, as they last looked.
+    /// The open transaction that keeps segments past retention, or from compaction, as they last
+    /// looked.
     pub fn undecided_hold(&self) -> Option<Undecided> {
         self.0.state.borrow().undecided.current()
     }

@@ -130,13 +130,14 @@ pub enum ProducerRejection {
 /// Who wants a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedBy {
-    /// An administrator, by hand: aborts what is open, in epochs that are known here already. Whatever
-    /// could keep a coordinator from its own markers later is refused; where nothing is open nothing is
-    /// written.
+    /// An administrator, by hand: aborts what is open, in epochs that are known here already.
+    /// Whatever could keep a coordinator from its own markers later is refused; where nothing is
+    /// open nothing is written.
     Admin,
     /// A coordinator, which may have been replaced: the highest epoch that was seen is right.
     Coordinator,
-    /// The coordinator that the cluster has now: no other ever had a higher epoch, whatever the log says.
+    /// The coordinator that the cluster has now: no other ever had a higher epoch, whatever the log
+    /// says.
     CurrentCoordinator,
 }
 
@@ -197,8 +198,8 @@ impl ProducerStates {
         self.producers.iter().map(|(producer_id, producer)| producer.view(producer_id))
     }
 
-    /// All of them as they are now, however long it takes to look at them: in pages that are copied only
-    /// where they change meanwhile.
+    /// All of them as they are now, however long it takes to look at them: in pages that are copied
+    /// only where they change meanwhile.
     pub(crate) fn snapshot_views(&self) -> impl Iterator<Item = ProducerView> + use<> {
         let pages = self.producers.pages().to_vec();
         let of_page = |page: Rc<Page>| {

@@ -1,8 +1,9 @@
-//! What a transaction that is open keeps: segments that retention would have removed, or compaction looked at.
+//! What a transaction that is open keeps: segments that retention would have removed, or compaction
+//! looked at.
 //!
-//! Owns: which transaction that is, and that it is said once, when it has lasted longer than transactions
-//! are allowed to by default: then it hangs, and only an operator ends it. Pure; retention and the look
-//! before a pass of compaction tell what they found.
+//! Owns: which transaction that is, and that it is said once, when it has lasted longer than
+//! transactions are allowed to by default: then it hangs, and only an operator ends it. Pure;
+//! retention and the look before a pass of compaction tell what they found.
 
 use crate::core::State;
 

@@ -5,11 +5,11 @@
 //! log is the whole consensus: what is synced here has happened. Now and then a snapshot
 //! (`snapshot`) takes the place of what lies below.
 //!
-//! Before a write that would find no space a piece of the directory's reserve is let go. One that finds none
-//! even so takes the log out of service like any other; it is opened again at once, without what was not
-//! written, and what is left of the reserve is given up.
-//! If that does not help, the caller is told, or what must hold nevertheless is kept in memory: it is
-//! the first to be written when there is space, and nothing is written before it.
+//! Before a write that would find no space a piece of the directory's reserve is let go. One that
+//! finds none even so takes the log out of service like any other; it is opened again at once,
+//! without what was not written, and what is left of the reserve is given up. If that does not
+//! help, the caller is told, or what must hold nevertheless is kept in memory: it is the first to
+//! be written when there is space, and nothing is written before it.
 
 mod snapshot;
 
@@ -277,8 +277,8 @@ impl MetadataLog {
         Ok(base_offset)
     }
 
-    /// Where a write would find no space: lets go of a piece of the reserve before it, so that the log stays
-    /// in service. Others may have filled the disk since it was last looked at.
+    /// Where a write would find no space: lets go of a piece of the reserve before it, so that the
+    /// log stays in service. Others may have filled the disk since it was last looked at.
     async fn make_room(&self, bytes: usize) {
         let wanted = bytes as u64 + ROOM_BYTES;
         for _ in 0..RESERVE_PIECES {

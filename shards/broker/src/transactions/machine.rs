@@ -162,8 +162,9 @@ async fn send_to(
     });
 }
 
-/// What the answers bring about is written down: a coordinator without space would be lost to everybody by
-/// it. They wait here, one each of the markers that are out, until there is some, or the coordinator is gone.
+/// What the answers bring about is written down: a coordinator without space would be lost to
+/// everybody by it. They wait here, one each of the markers that are out, until there is some, or
+/// the coordinator is gone.
 async fn until_it_can_write(shard: &Shard, seat: &Seat<TxnCoordinator>) {
     while seat.is_out_of_space(shard) && seat.is_at_work() && !shard.is_stopping() {
         reactor::sleep(LOOK_AGAIN).await;

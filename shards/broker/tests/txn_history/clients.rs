@@ -471,9 +471,10 @@ fn haunt(dice: &mut Dice, pending: &Pending) {
     .detach();
 }
 
-/// A copy of a request stays on its way until its epoch is an old one: somebody has taken the id over, or gone
-/// on with the next epoch. Then nothing may come of it, whatever the protocol. What the coordinator is asked it
-/// refuses; offsets may still be taken by a leader that the last marker has not reached, and end with that.
+/// A copy of a request stays on its way until its epoch is an old one: somebody has taken the id
+/// over, or gone on with the next epoch. Then nothing may come of it, whatever the protocol. What
+/// the coordinator is asked it refuses; offsets may still be taken by a leader that the last marker
+/// has not reached, and end with that.
 fn come_too_late(everything: Everything, dice: &mut Dice, pending: &Pending) {
     let is_refused = match pending.call {
         Call::Add(_) | Call::AddGroup => true,

@@ -1,5 +1,5 @@
-//! Transactional ids over their whole life: one whose epochs run out while the broker is restarted, and
-//! thousands that come, are listed, survive a restart and are forgotten.
+//! Transactional ids over their whole life: one whose epochs run out while the broker is restarted,
+//! and thousands that come, are listed, survive a restart and are forgotten.
 
 use std::time::Duration;
 
@@ -95,8 +95,8 @@ async fn is_out(old: Caller) {
     assert_eq!(zombie.ask(&Call::Init).await.code, 90);
 }
 
-/// Of the old protocol the owner keeps the last epoch as long as it lives, over a restart with a transaction
-/// open; who takes over has another producer id.
+/// Of the old protocol the owner keeps the last epoch as long as it lives, over a restart with a
+/// transaction open; who takes over has another producer id.
 #[test]
 fn the_last_epoch_of_the_old_protocol_survives_a_restart() {
     let (mut world, producer_id) = before_the_last_epoch(false);
@@ -130,7 +130,8 @@ fn the_last_epoch_of_the_old_protocol_survives_a_restart() {
     }));
 }
 
-/// With KIP-890 the ending itself brings the other producer id, also to who has to ask again after a restart.
+/// With KIP-890 the ending itself brings the other producer id, also to who has to ask again after
+/// a restart.
 #[test]
 fn an_ending_that_uses_the_epochs_up_is_repeated_after_a_restart() {
     for commit in [true, false] {

@@ -113,8 +113,8 @@ fn a_hanging_transaction_needs_the_epoch_of_the_last_coordinator() {
     });
 }
 
-/// A client claims to be a coordinator, of now and of all time to come: it is refused, in the groups' log too,
-/// and the transaction ends as its owner says.
+/// A client claims to be a coordinator, of now and of all time to come: it is refused, in the
+/// groups' log too, and the transaction ends as its owner says.
 #[test]
 fn a_client_that_claims_to_be_a_coordinator_is_refused() {
     for new in [false, true] {
@@ -151,7 +151,8 @@ fn a_client_that_claims_to_be_a_coordinator_is_refused() {
                         let code = send_marker(&mut clients, place, attack.clone()).await;
                         assert_eq!(code, 31, "{attack:?}");
                     }
-                    // Where its producer is not known there is nothing to end, and nothing is remembered.
+                    // Where its producer is not known there is nothing to end, and nothing is
+                    // remembered.
                     let code = send_marker(&mut clients, (TOPIC, 2), attack.clone()).await;
                     assert_eq!(code, if attack.transaction_result { 31 } else { 0 });
                 }
@@ -169,8 +170,8 @@ fn a_client_that_claims_to_be_a_coordinator_is_refused() {
     }
 }
 
-/// The same claim where it stands in a log already, from a time when it was taken: the coordinator of now is
-/// not held up by it.
+/// The same claim where it stands in a log already, from a time when it was taken: the coordinator
+/// of now is not held up by it.
 #[test]
 fn an_epoch_that_no_coordinator_had_does_not_hold_the_coordinator_up() {
     let mut world = World::new(3);
@@ -545,8 +546,8 @@ fn a_full_disk_holds_transactions_up_and_no_longer() {
     }
 }
 
-/// A marker is on its way when the last byte goes: what its answer brings about is not written before there is
-/// space again, and the coordinator is there all the time.
+/// A marker is on its way when the last byte goes: what its answer brings about is not written
+/// before there is space again, and the coordinator is there all the time.
 #[test]
 fn an_answer_to_a_marker_waits_for_space() {
     run(7, || async {

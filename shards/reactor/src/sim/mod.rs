@@ -193,8 +193,8 @@ pub fn cut_connections(port: u16) -> bool {
     })
 }
 
-/// The caller keeps its shard busy for so long: time passes, and nothing is looked at meanwhile. False outside
-/// of a simulation.
+/// The caller keeps its shard busy for so long: time passes, and nothing is looked at meanwhile.
+/// False outside of a simulation.
 pub fn stand_still(time: Duration) -> bool {
     active().is_some_and(|state| {
         state.borrow_mut().clock += time;

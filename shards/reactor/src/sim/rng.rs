@@ -41,7 +41,8 @@ impl Choices {
         split_mix(&mut self.0)
     }
 
-    /// A number below `bound`, 0 if that is 0. What a seed that a test keeps stands for hangs on this.
+    /// A number below `bound`, 0 if that is 0. What a seed that a test keeps stands for hangs on
+    /// this.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.roll() % bound.max(1)
     }
