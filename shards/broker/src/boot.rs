@@ -14,7 +14,7 @@ use meta::controller::{
 };
 use meta::{Decision, Delta, Endpoint, Image, MetadataRecord, NodeId};
 use reactor::sync::{Receiver, channel, oneshot};
-use reactor::{Either, Task, TcpListener, race, spawn, yield_now};
+use reactor::{Either, Task, TcpListener, race, spawn, timeout, yield_now};
 use tracing::{info, warn};
 use wire::Uuid;
 
@@ -23,6 +23,7 @@ use crate::data_dirs::{DirState, health, paths, settle};
 use crate::disk::{self, Checkpoints};
 use crate::mesh::{Boot, Closed, ShardMessage};
 use crate::metadata_log::MetadataLog;
+use crate::partitions::CLOSE_WAIT;
 use crate::pump::{self, Ends, Stopped};
 use crate::shard::{CONTROLLER_SHARD, Shard};
 use crate::{
@@ -310,7 +311,13 @@ async fn stop_all(
     clean &= checkpoints.write(shard).await;
     // Closes the controller's queue, which ends it once what is in it is done.
     shard.controller.replace(None);
-    clean &= controlling.await?.close().await?;
+    match timeout(CLOSE_WAIT, controlling.await?.close()).await {
+        Ok(closed) => clean &= closed?,
+        Err(_) => {
+            warn!("not closed: the metadata log; its disk has not answered");
+            (clean, failed) = (false, failed + 1);
+        }
+    }
     if clean {
         disk::mark_clean(&shard.dirs).await;
     }

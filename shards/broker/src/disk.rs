@@ -12,8 +12,8 @@ use std::time::Duration;
 use log::checkpoints::{self, CLEANER_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS};
 use meta::Image;
 use reactor::sync::Semaphore;
-use reactor::{Class, fs, timeout};
-use tracing::warn;
+use reactor::{Class, fs, timeout, timeout_at};
+use tracing::{info, warn};
 use wire::Uuid;
 
 use crate::BrokerError;
@@ -257,8 +257,14 @@ pub(crate) async fn is_stray(dir: &Path, name: &str, image: &Image) -> bool {
     }
 }
 
-/// Writes the four checkpoint files of a data directory. Returns whether all are written.
-async fn write_checkpoints(data_dir: &Path, entries: &[CheckpointEntry]) -> bool {
+/// Writes the four checkpoint files of a data directory, each even if another fails.
+///
+/// # Errors
+/// The first that was not written, and why.
+async fn write_checkpoints(
+    data_dir: &Path,
+    entries: &[CheckpointEntry],
+) -> Result<(), (&'static str, io::Error)> {
     type Pick = fn(&CheckpointEntry) -> Option<i64>;
     let files: [(&str, Pick); 4] = [
         (RECOVERY_POINTS, |entry| Some(entry.recovery_point)),
@@ -266,17 +272,15 @@ async fn write_checkpoints(data_dir: &Path, entries: &[CheckpointEntry]) -> bool
         (HIGH_WATERMARKS, |entry| Some(entry.high_watermark)),
         (CLEANER_POINTS, |entry| entry.cleaner_point),
     ];
-    let mut written = true;
+    let mut all = Ok(());
     for (file, pick) in files {
         let lines = entries
             .iter()
             .filter_map(|entry| Some((entry.topic.as_str(), entry.partition, pick(entry)?)));
-        if let Err(error) = checkpoints::write_offsets(data_dir, file, lines).await {
-            warn!("could not write {file} in {}: {error}", data_dir.display());
-            written = false;
-        }
+        let written = checkpoints::write_offsets(data_dir, file, lines).await;
+        all = all.and(written.map_err(|error| (file, error)));
     }
-    written
+    all
 }
 
 /// Leaves the marker that nothing has to be recovered next time.
@@ -295,12 +299,23 @@ pub(crate) struct Checkpoints {
     changed: Cell<bool>,
     /// One writer at a time in a directory: the newest lines must not be overtaken by older ones.
     writing: Vec<Semaphore>,
+    of_dirs: Vec<OfDir>,
+}
+
+/// How writing in one directory goes.
+#[derive(Default)]
+struct OfDir {
+    /// A write hangs. It still has the files, and nobody else may touch them.
+    hangs: Cell<bool>,
+    /// That it fails was said.
+    fails: Cell<bool>,
 }
 
 impl Checkpoints {
     pub fn new(data_dirs: usize) -> Self {
         let writing = (0..data_dirs).map(|_| Semaphore::new(1)).collect();
-        Checkpoints { by_shard: RefCell::default(), changed: Cell::new(true), writing }
+        let of_dirs = (0..data_dirs).map(|_| OfDir::default()).collect();
+        Checkpoints { by_shard: RefCell::default(), changed: Cell::new(true), writing, of_dirs }
     }
 
     pub fn note(&self, shard: usize, entries: Vec<CheckpointEntry>) {
@@ -316,18 +331,36 @@ impl Checkpoints {
     }
 
     /// Writes the files of every directory that can be used, side by side. Returns whether all are
-    /// written; one that hangs is left to itself.
+    /// written; one that hangs is left to itself, and to the write that hangs until that has ended.
     pub async fn write(self: &Rc<Self>, shard: &Rc<Shard>) -> bool {
         let mut tasks = Vec::new();
-        for number in shard.dirs.usable() {
-            let (checkpoints, shard) = (self.clone(), shard.clone());
-            tasks.push(reactor::spawn(timeout(WRITE_WAIT, async move {
-                checkpoints.write_in(&shard, number).await
-            })));
-        }
         let mut written = true;
-        for task in tasks {
-            written &= task.await.unwrap_or(false);
+        for number in shard.dirs.usable() {
+            let Some(of_dir) = self.of_dirs.get(number) else { continue };
+            if of_dir.hangs.get() {
+                written = false;
+                continue;
+            }
+            let (checkpoints, shard) = (self.clone(), shard.clone());
+            let task = reactor::spawn(async move {
+                let written = checkpoints.write_in(&shard, number).await;
+                if let Some(of_dir) = checkpoints.of_dirs.get(number) {
+                    of_dir.hangs.set(false);
+                }
+                written
+            });
+            tasks.push((of_dir, task));
+        }
+        let give_up = reactor::now() + WRITE_WAIT;
+        for (of_dir, mut task) in tasks {
+            match timeout_at(give_up, &mut task).await {
+                Ok(done) => written &= done,
+                Err(_) => {
+                    of_dir.hangs.set(true);
+                    task.detach();
+                    written = false;
+                }
+            }
         }
         written
     }
@@ -340,7 +373,7 @@ impl Checkpoints {
         // Of another file system, as after a mount went away, nothing is said: a start would take it for
         // a directory that has lost what it is.
         if !fs::exists(&path.join(META_PROPERTIES)).await.unwrap_or(false) {
-            warn!("no checkpoints written in {}: it has no {META_PROPERTIES}", path.display());
+            self.tell(number, path, Err(format!("it has no {META_PROPERTIES}")));
             return false;
         }
         let entries: Vec<CheckpointEntry> = {
@@ -348,17 +381,30 @@ impl Checkpoints {
             let all = by_shard.values().flatten();
             all.filter(|entry| entry.dir_number == number).cloned().collect()
         };
-        let written = write_checkpoints(path, &entries).await;
+        let kafkas = write_checkpoints(path, &entries).await;
         let is_here = |(topic, index): &(Uuid, i32)| {
             let (home, image) = (shard.dirs.id(number), shard.image());
             let partition = image.topic_by_id(*topic).and_then(|topic| topic.partition(*index));
             let recorded = partition.and_then(|p| p.directory_on(shard.broker_id()));
             home.is_some() && recorded == home
         };
-        if let Err(error) = offsets::write(path, is_here, &entries).await {
-            warn!("could not write {} in {}: {error}", offsets::FILE, path.display());
-            return false;
+        let own = offsets::write(path, is_here, &entries).await;
+        let all = kafkas.and(own.map_err(|error| (offsets::FILE, error)));
+        let is_written = all.is_ok();
+        self.tell(number, path, all.map_err(|(file, error)| format!("{file}: {error}")));
+        is_written
+    }
+
+    /// Says that a directory's files cannot be written, once, and when they are again.
+    fn tell(&self, number: usize, path: &Path, written: Result<(), String>) {
+        let Some(of_dir) = self.of_dirs.get(number) else { return };
+        let failed_before = of_dir.fails.replace(written.is_err());
+        match written {
+            Err(error) if !failed_before => {
+                warn!("no checkpoints written in {} from now on: {error}", path.display());
+            }
+            Ok(()) if failed_before => info!("checkpoints are written in {} again", path.display()),
+            Ok(()) | Err(_) => {}
         }
-        written
     }
 }

@@ -476,3 +476,41 @@ fn what_takes_no_records_is_counted_and_told_and_the_broker_stays_ready() {
     });
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }
+
+/// A stop waits for a disk that hangs no longer than a minute, closes all that is elsewhere, and says how
+/// many partitions were not closed.
+#[test]
+fn a_stop_does_not_wait_for_a_disk_that_hangs() {
+    let mut world = World::new(17);
+    world.terminate_after(Duration::from_secs(20));
+    let outcome = world.run(|| async {
+        let begin = reactor::now();
+        format().await;
+        let mut started = start_on(1, BASE_PORT, &DIRS, &[]);
+        started.ready().await;
+        let mut client = Client::connect(started.addresses[0]).await.unwrap();
+        let (_, second) = topic_on_both(&mut client).await;
+        let hour = Delay::exactly(Duration::from_secs(3600));
+        reactor::sleep_until(begin + Duration::from_millis(19_900)).await;
+        with_faults(|faults| faults.disk.slow.insert(DIRS[1].into(), hour));
+        // What is on its way there when the stop comes.
+        for partition in &second {
+            let bytes = batch(&[b"w"], 0);
+            let _ = reactor::timeout(
+                Duration::from_millis(10),
+                client.produce(TOPIC, *partition, &bytes),
+            )
+            .await;
+        }
+        let mut ends = Vec::new();
+        for task in started.tasks {
+            ends.push(task.await.map_err(|error| error.to_string()));
+        }
+        (ends, second.len(), reactor::now() - begin)
+    });
+    let Outcome::Finished((ends, second, took)) = outcome else { panic!("{outcome:?}") };
+    let [Err(error)] = &ends[..] else { panic!("{ends:?}") };
+    let failed: usize = error.split(' ').next().unwrap().parse().unwrap();
+    assert!((1..=second).contains(&failed), "{error}, {second} are there");
+    assert!(took < Duration::from_secs(300), "{took:?}");
+}

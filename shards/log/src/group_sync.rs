@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use reactor::fs::{self, DiskWatch};
-use reactor::sync::Notify;
+use reactor::sync::{Notify, oneshot};
 
 /// What a sync covers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,13 +42,29 @@ struct GroupSync {
     watch: OnceCell<DiskWatch>,
 }
 
-/// A sync that is under way, also if whoever began it is dropped.
-struct Run<'a>(&'a GroupSync);
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        self.0.runs.set(false);
-        self.0.ended.notify_all();
+impl GroupSync {
+    /// One sync, which goes on if whoever waits for it is dropped: what it is told of a loss is told once.
+    async fn run(self: Rc<Self>, data_dir: PathBuf, covers: Covers) -> io::Result<()> {
+        let (done, outcome) = oneshot();
+        let number = self.started.get() + 1;
+        self.started.set(number);
+        reactor::spawn_in(reactor::current_class(), async move {
+            let synced = match (covers, self.watch.get()) {
+                (Covers::Names, _) => fs::sync_dir(&data_dir).await,
+                (Covers::Disk, Some(watch)) => watch.sync_disk(&data_dir).await,
+                (Covers::Disk, None) => fs::sync_disk(&data_dir).await,
+            };
+            match synced {
+                Ok(()) => self.done.set(number),
+                Err(_) => self.failed.set(number),
+            }
+            self.runs.set(false);
+            self.ended.notify_all();
+            // Whoever asked may be gone.
+            let _ = done.send(synced);
+        })
+        .detach();
+        outcome.await.unwrap_or_else(|_| Err(io::Error::other("a sync was not ended")))
     }
 }
 
@@ -91,22 +107,7 @@ impl GroupSyncs {
                 of_dir.ended.notified().await;
                 continue;
             }
-            let run = Run(&of_dir);
-            let number = of_dir.started.get() + 1;
-            of_dir.started.set(number);
-            let synced = match covers {
-                Covers::Names => fs::sync_dir(data_dir).await,
-                Covers::Disk => match of_dir.watch.get() {
-                    Some(watch) => watch.sync_disk(data_dir).await,
-                    None => fs::sync_disk(data_dir).await,
-                },
-            };
-            if synced.is_err() {
-                of_dir.failed.set(number);
-            }
-            synced?;
-            of_dir.done.set(number);
-            drop(run);
+            Rc::clone(&of_dir).run(data_dir.to_owned(), covers).await?;
         }
     }
 }
@@ -207,6 +208,29 @@ mod tests {
         // A disk that has failed once stays failed.
         assert_eq!(sync().await.is_ok(), covers == Covers::Names);
         assert!(waits.await.is_err(), "the sync that covered it has failed");
+    }
+
+    /// The kernel tells of a loss once: also if nobody waits for the sync any more that is told.
+    #[test]
+    fn a_sync_that_nobody_waits_for_any_more_keeps_what_it_was_told() {
+        let mut world = reactor::sim::World::new(1);
+        let ran = world.run(|| async {
+            let dir = Path::new("/data");
+            assert!(fs::create_dir_all(dir).await.is_ok());
+            let syncs = GroupSyncs::default();
+            reactor::sim::with_faults(|faults| faults.disk.sync_eio_per_million = 1_000_000);
+            {
+                let mut first = std::pin::pin!(syncs.sync(dir, Covers::Disk));
+                let looked =
+                    std::future::poll_fn(|cx| std::task::Poll::Ready(first.as_mut().poll(cx)));
+                assert!(looked.await.is_pending());
+                reactor::yield_now().await;
+            }
+            reactor::sleep(std::time::Duration::from_secs(1)).await;
+            reactor::sim::with_faults(|faults| faults.disk.sync_eio_per_million = 0);
+            syncs.sync(dir, Covers::Disk).await.is_err()
+        });
+        assert_eq!(ran.finished(), Some(true));
     }
 
     async fn shared(covers: Covers) {

@@ -20,6 +20,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -446,8 +447,12 @@ async fn leave_place(partition: &Partition, (future, own): (&Path, &Path)) {
 }
 
 async fn give_up(future: &Path, reason: &str) -> Result<(), String> {
-    if let Err(error) = fs::remove_dir_all(future).await {
-        warn!("{} stays until the next start: {error}", future.display());
+    match fs::remove_dir_all(future).await {
+        // It may never have been made.
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            warn!("{} stays until the next start: {error}", future.display());
+        }
+        Ok(()) | Err(_) => {}
     }
     Err(reason.to_owned())
 }

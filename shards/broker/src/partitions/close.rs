@@ -1,9 +1,11 @@
 //! What a stop and the checkpoints take of all partitions: a line of each, and at the end every log
 //! closed. What is still opening then is given up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
+use reactor::timeout;
 use tracing::warn;
 
 use super::open::close_before;
@@ -16,13 +18,16 @@ use crate::partition::Partition;
 const ENTRIES_AT_ONCE: usize = 256;
 /// Partitions of a data directory that close at the same time.
 const CLOSING_MAX: usize = 1024;
+/// A disk on which nothing has been closed for so long hangs. What it has is recovered by the next start.
+pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(60);
 /// From so many on they are synced together with all else on the disk.
 const TOGETHER_FROM: usize = 256;
 
 impl LocalPartitions {
     /// Gives up what is still opening: a stop does not wait for a recovery. Returns the lines that
-    /// are known of those partitions, and whether they need no recovery at the next start.
-    async fn give_up_opening(&self) -> (Vec<CheckpointEntry>, bool) {
+    /// are known of those partitions, and whether they need no recovery at the next start. A disk that
+    /// hangs is waited for once.
+    async fn give_up_opening(&self) -> (Vec<CheckpointEntry>, Closed) {
         let mut opening: Vec<Rc<Opening>> = Vec::new();
         for slot in self.slots.borrow().values() {
             if let Slot::Opening(one) = slot {
@@ -33,13 +38,22 @@ impl LocalPartitions {
             let (a, b) = (&a.assignment, &b.assignment);
             (&a.topic, a.index).cmp(&(&b.topic, b.index))
         });
-        let mut clean = true;
+        let (mut clean, mut failed) = (true, 0);
+        let mut hanging = BTreeSet::new();
         let mut entries = Vec::new();
         for one in opening {
             let assignment = &one.assignment;
             self.replace((assignment.topic_id, assignment.index), None);
-            one.give_up().await;
-            close_before(&one).await;
+            let giving_up = async {
+                one.give_up().await;
+                close_before(&one).await;
+            };
+            let is_hanging =
+                hanging.contains(&one.dir_number) || timeout(CLOSE_WAIT, giving_up).await.is_err();
+            if is_hanging {
+                hanging.insert(one.dir_number);
+                failed += 1;
+            }
             let Some(found) = assignment.found else { continue };
             clean &= found.clean;
             entries.push(CheckpointEntry {
@@ -54,16 +68,30 @@ impl LocalPartitions {
                 cleaner_point: found.cleaner_point,
             });
         }
-        (entries, clean)
+        if failed > 0 {
+            let waited = CLOSE_WAIT.as_secs();
+            warn!(
+                "{failed} partitions are still being opened: their disks have not answered for {waited} s"
+            );
+        }
+        (entries, Closed { clean, failed })
     }
 
-    /// Closes every log, a bounded number at a time. Returns the final checkpoint lines too.
+    /// Closes every log, a bounded number at a time; a disk that hangs keeps its own, and nobody else.
+    /// Returns the final checkpoint lines too.
     pub async fn close_all(&self) -> (Vec<CheckpointEntry>, Closed) {
-        let (mut entries, mut clean) = self.give_up_opening().await;
+        let (mut entries, Closed { mut clean, mut failed }) = self.give_up_opening().await;
         // One that could not be opened was not recovered either.
         clean &= self.counts().offline == 0;
-        while self.deleting.count.get() > 0 {
-            self.deleting.ended.notified().await;
+        let deleted = timeout(CLOSE_WAIT, async {
+            while self.deleting.count.get() > 0 {
+                self.deleting.ended.notified().await;
+            }
+        });
+        if deleted.await.is_err() {
+            let count = self.deleting.count.get();
+            warn!("{count} partitions are still being deleted, which the next start goes on with");
+            clean = false;
         }
         let closing: Vec<_> = self.online();
         self.slots.borrow_mut().clear();
@@ -73,7 +101,6 @@ impl LocalPartitions {
             by_dir.entry(partition.dir_number).or_default().push(partition);
         }
         let dirs: Vec<_> = by_dir.into_values().map(|all| reactor::spawn(close_dir(all))).collect();
-        let mut failed = 0;
         for dir in dirs {
             for (entry, closed) in dir.await {
                 entries.push(entry);
@@ -95,7 +122,8 @@ impl LocalPartitions {
     }
 }
 
-/// Closes the partitions of a data directory; says of each whether that worked.
+/// Closes the partitions of a data directory; says of each whether that worked. Where none has for
+/// [`CLOSE_WAIT`] the disk hangs: those that are left are recovered by the next start.
 async fn close_dir(partitions: Vec<Rc<Partition>>) -> Vec<(CheckpointEntry, bool)> {
     let together = partitions.len() >= TOGETHER_FROM;
     let mut closed = Vec::with_capacity(partitions.len());
@@ -106,9 +134,32 @@ async fn close_dir(partitions: Vec<Rc<Partition>>) -> Vec<(CheckpointEntry, bool
             tasks.push(reactor::spawn(close(Rc::clone(partition), together)));
         }
         for task in tasks {
-            closed.push(task.await);
+            match timeout(CLOSE_WAIT, task).await {
+                Ok(one) => closed.push(one),
+                Err(_) => return with_unclosed(&partitions, closed),
+            }
         }
     }
+    closed
+}
+
+/// Closing has come no further than this.
+fn with_unclosed(
+    partitions: &[Rc<Partition>],
+    mut closed: Vec<(CheckpointEntry, bool)>,
+) -> Vec<(CheckpointEntry, bool)> {
+    let left = partitions.get(closed.len()..).unwrap_or_default();
+    if let Some(first) = left.first() {
+        let dir = first.log.dir();
+        warn!(
+            partitions = left.len(),
+            "not closed: {} has not answered for {} s; {} is the first",
+            dir.parent().unwrap_or(&dir).display(),
+            CLOSE_WAIT.as_secs(),
+            dir.display()
+        );
+    }
+    closed.extend(left.iter().map(|partition| (checkpoint_entry(partition), false)));
     closed
 }
 

@@ -15,6 +15,8 @@ mod close;
 mod leave;
 mod open;
 
+pub(crate) use close::CLOSE_WAIT;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
