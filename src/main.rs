@@ -48,6 +48,9 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(BenchLine { what: Some(BenchCommand::Disk(args)), .. }) => {
             cli::bench::disk(&args)
         }
+        Command::Bench(BenchLine { what: Some(BenchCommand::Report(args)), .. }) => {
+            cli::bench_load::report(&args)
+        }
         Command::Bench(BenchLine { what: None, load }) => cli::bench_load::run(&load),
         Command::Doctor(args) => cli::doctor::run(&args),
         Command::Tune(args) => cli::tune::run(&args),

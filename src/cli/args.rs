@@ -585,7 +585,15 @@ pub enum BenchCommand {
     /// Measure what disks can do through Corelane's own input and output
     #[command(after_help = BENCH_DISK_EXAMPLES)]
     Disk(BenchDiskArgs),
+    /// Make the pages of a report.json again, HTML and Markdown
+    #[command(after_help = BENCH_REPORT_EXAMPLES)]
+    Report(rig::report::pages::PagesArgs),
 }
+
+const BENCH_REPORT_EXAMPLES: &str = "Examples:\n  \
+    corelane bench report results/report.json\n  \
+    corelane bench report results/report.json --html page.html\n\n\
+    The HTML page stands alone: it needs no network, no script and no other file.";
 
 const BENCH_DISK_EXAMPLES: &str = "Examples:\n  \
     corelane bench disk /data/a --save a.toml\n  \

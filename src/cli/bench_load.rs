@@ -1,4 +1,4 @@
-//! `corelane bench` without a further word: hands over to the load tool (`benches/rig`), and turns Ctrl-C into its wish to end.
+//! `corelane bench` without a further word, and `corelane bench report`: hands over to the load tool (`benches/rig`), and turns Ctrl-C into its wish to end.
 //!
 //! Lives on the main thread; one more thread waits for signals on a ring of its own. Without io_uring
 //! the tool works as well, but Ctrl-C then ends it without a report.
@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rig::bench::{self, BenchArgs};
+use rig::report::pages::{self, PagesArgs};
 
 use crate::error::{Error, Exit, Result, note, say};
 
@@ -27,6 +28,14 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         (count, _) => format!("{count} measurements failed"),
     };
     Err(Error::refused(what, "the report says what there is"))
+}
+
+/// Pages of a report that was written before.
+pub fn report(args: &PagesArgs) -> Result<()> {
+    for path in pages::write(args).map_err(refused)? {
+        note(format_args!("written to {}", path.display()));
+    }
+    Ok(())
 }
 
 /// The first signal has the report written, the second one ends at once.

@@ -15,6 +15,7 @@ use rig::compare::CompareArgs;
 use rig::error::Result;
 use rig::groups::{Group, commits};
 use rig::payload::Batch;
+use rig::report::pages::{self, PagesArgs};
 use rig::sample::{Sample, Windows};
 use rig::variants::VariantsArgs;
 use rig::{cluster, compare, consume, latency, produce, scale, variants};
@@ -37,6 +38,8 @@ enum Step {
     Variants(VariantsArgs),
     /// Put one load on a broker that already runs, for instance under a profiler
     Load(LoadArgs),
+    /// Make the pages of a report.json again, HTML and Markdown
+    Report(PagesArgs),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Step::Compare(args) => compare::run(&args),
         Step::Variants(args) => variants::run(&args),
         Step::Load(args) => put_load(&args),
+        Step::Report(args) => make_pages(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -94,6 +98,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn make_pages(args: &PagesArgs) -> Result<()> {
+    for path in pages::write(args)? {
+        println!("{}", path.display());
+    }
+    Ok(())
 }
 
 fn put_load(args: &LoadArgs) -> Result<()> {

@@ -10,19 +10,21 @@ mod browser;
 #[path = "page/fixture.rs"]
 mod fixture;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use browser::Browser;
-use rig::report::{Folder, Report, html};
+use rig::report::{Folder, Report, html, pages};
 use serde_json::{Value, json};
 
 const CHECKS: &str = include_str!("page/checks.js");
 /// Width, colours, medium.
+const NARROW: (u32, &str, &str) = (360, "light", "");
+const WIDE: (u32, &str, &str) = (1280, "light", "");
 const LOOKS: [(u32, &str, &str); 6] = [
-    (360, "light", ""),
+    NARROW,
     (360, "dark", ""),
     (768, "light", ""),
-    (1280, "light", ""),
+    WIDE,
     (1280, "dark", ""),
     (794, "light", "print"),
 ];
@@ -37,33 +39,60 @@ fn the_page_reads_well_in_a_browser_and_asks_for_nothing() {
         eprintln!("skipped: there is no Chromium (apt-get install chromium)");
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let report = fixture::report();
-    Folder::create(folder.path()).unwrap().write_report(&report).unwrap();
-    let page = folder.path().join("report.html");
-    let expected = expected(&report);
     let mut browser = Browser::start(&program);
-    for (width, scheme, medium) in LOOKS {
-        browser.look(width, scheme, medium);
-        browser.open(&page);
-        let mut expected = expected.clone();
-        expected["print"] = json!(medium == "print");
-        let found = browser.evaluate(CHECKS, &expected);
-        keep_pictures(&mut browser, width, &format!("{width}-{scheme}{medium}"));
-        assert_eq!(found, json!([]), "{width} px, {scheme} {medium}");
-        assert_eq!(noise(&browser.events, &page), Vec::<String>::new());
-    }
+    let mut expected = expected(&fixture::report());
+    expected["plots"] = json!(fixture::PLOTS);
+    expected["bars"] = json!(fixture::BARS);
+    look_at(&mut browser, &fixture::report(), "all", &expected, &LOOKS);
     let broken = browser.evaluate("() => { document.body.style.width = '2000px'; }", &json!(null));
     assert!(broken.is_null());
     let found = browser.evaluate(CHECKS, &expected);
     assert!(found.to_string().contains("2000"), "the checks see what is wrong: {found}");
+    for (name, report) in on_record() {
+        look_at(&mut browser, &report, &name, &self::expected(&report), &[NARROW, WIDE]);
+    }
 }
 
-/// What the page has to show.
+fn look_at(
+    browser: &mut Browser,
+    report: &Report,
+    name: &str,
+    expected: &Value,
+    looks: &[(u32, &str, &str)],
+) {
+    let folder = tempfile::tempdir().unwrap();
+    Folder::create(folder.path()).unwrap().write_report(report).unwrap();
+    let page = folder.path().join("report.html");
+    for (width, scheme, medium) in looks {
+        browser.look(*width, scheme, medium);
+        browser.open(&page);
+        let mut expected = expected.clone();
+        expected["print"] = json!(*medium == "print");
+        let found = browser.evaluate(CHECKS, &expected);
+        keep_pictures(browser, *width, &format!("{name}-{width}-{scheme}{medium}"));
+        assert_eq!(found, json!([]), "{name}, {width} px, {scheme} {medium}");
+        assert_eq!(noise(&browser.events, &page), Vec::<String>::new(), "{name}");
+    }
+}
+
+/// The runs in `benches/results`, and one named in `CORELANE_PAGE_REPORT`.
+fn on_record() -> Vec<(String, Report)> {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results");
+    let folders = std::fs::read_dir(results).unwrap().map(|folder| folder.unwrap().path());
+    let mut files: Vec<PathBuf> = folders.map(|folder| folder.join("report.json")).collect();
+    files.sort();
+    files.extend(std::env::var_os("CORELANE_PAGE_REPORT").map(PathBuf::from));
+    let named = |file: PathBuf| {
+        let folder = file.parent()?.file_name()?.to_string_lossy().into_owned();
+        Some((folder, pages::read(&file).ok()?))
+    };
+    files.into_iter().filter(|file| file.is_file()).filter_map(named).collect()
+}
+
+/// What a page of the report has to show.
 fn expected(report: &Report) -> Value {
-    let rows: Vec<_> =
-        report.rows.iter().map(|row| [row.title.as_str(), row.durability.as_str()]).collect();
-    json!({ "rows": rows, "plots": fixture::PLOTS, "bars": fixture::BARS })
+    let rows = report.rows.iter().map(|row| [row.title.as_str(), row.durability.as_str()]);
+    json!({ "rows": rows.collect::<Vec<_>>(), "plots": 0, "bars": 0 })
 }
 
 /// Requests other than the page itself, and everything that the console says.

@@ -2,13 +2,15 @@
 //!
 //! Owns the format (`benches/report.schema.json` says it again for other programs; a test holds real
 //! reports against it). Loads, the comparison of brokers and measurements of disks share it: a row is
-//! one thing measured on one subject under one workload. Nothing here measures anything.
+//! one thing measured on one subject under one workload. Nothing here measures anything. `layout`,
+//! `markdown` and `html` make pages of it.
 
 pub mod conditions;
 pub mod histogram;
 pub mod html;
 pub mod layout;
 pub mod markdown;
+pub mod pages;
 pub mod row;
 pub mod schema;
 mod write;

@@ -23,8 +23,12 @@ pub fn write(out: &mut String, report: &Report) {
 fn run(out: &mut String, report: &Report) {
     let machine = &report.machine;
     let memory = machine.memory_bytes as f64 / f64::from(1 << 30);
+    let command = match report.command.as_slice() {
+        [] => "not recorded".to_owned(),
+        words => words.join(" "),
+    };
     let items = [
-        ("command", report.command.join(" ")),
+        ("command", command),
         ("processor", format!("{}, {} cores", machine.cpu, machine.cores)),
         ("memory", format!("{memory:.1} GiB")),
         ("kernel", format!("Linux {}", machine.kernel)),

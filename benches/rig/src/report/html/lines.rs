@@ -76,11 +76,14 @@ fn one_of_percentiles(named: &Named<'_>, kept: &LatencyHistogram) -> Line {
 }
 
 fn main_figures(histogram: &LatencyHistogram) -> String {
-    let named = [(50.0, "p50"), (99.0, "p99"), (99.99, "p99.99"), (100.0, "max")];
-    let figure = |(percentile, name): (f64, &str)| {
+    // Of fewer values a percentile would be the maximum under another name.
+    let named =
+        [(50.0, "p50", 2), (99.0, "p99", 100), (99.99, "p99.99", 10_000), (100.0, "max", 1)];
+    let named = named.into_iter().filter(|(.., fewest)| histogram.count >= *fewest);
+    let figure = |(percentile, name, _): (f64, &str, u64)| {
         Some(format!("{name} {}", duration(histogram.at(percentile)? as f64)))
     };
-    named.into_iter().filter_map(figure).collect::<Vec<_>>().join(", ")
+    named.filter_map(figure).collect::<Vec<_>>().join(", ")
 }
 
 /// Nines and nanoseconds, from the counts; ends at the maximum.

@@ -122,13 +122,18 @@ fn card(
             let _ = writeln!(out, "<p class=\"alert\"><b>Void</b>, {who}: {why}.</p>");
         }
     }
-    figures::of_one(out, report, titled, &section.subjects());
+    let subjects = section.subjects();
+    // Figures of one alone are narrow: its plots stand beside them.
+    let alone = subjects.len() == 1 && titled.rows.iter().any(|row| !row.histograms.is_empty());
+    out.push_str(if alone { "<div class=\"split\">\n" } else { "" });
+    figures::of_one(out, report, titled, &subjects);
     let named = lines::by_subject(report, &titled.rows);
     let mut plots = String::new();
     let mut made = lines::percentiles(place, "", &named);
     made.extend(lines::times(place, "", &named));
     made.iter().for_each(|plot| plot.write(&mut plots));
     put_plots(out, &plots);
+    out.push_str(if alone { "</div>\n" } else { "" });
     more(out, report, titled);
     out.push_str("</article>\n");
 }
