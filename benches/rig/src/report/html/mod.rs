@@ -51,7 +51,7 @@ fn head(out: &mut String, report: &Report) {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{}<header class=\"top\">\n\
-         <h1>{title}</h1>\n<p>{} {}, commit {}, {}, {}</p>\n",
+         <h1>{title}</h1>\n<p>{} {}, commit {}, {}{}</p>\n",
         plot::MARKERS,
         Text(&report.tool.name),
         Text(&report.tool.version),
@@ -63,8 +63,10 @@ fn head(out: &mut String, report: &Report) {
 
 fn lasted(seconds: f64) -> String {
     match seconds {
-        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
-        seconds => format!("{:.0} min", seconds / 60.0),
+        // It was not kept.
+        seconds if seconds <= 0.0 => String::new(),
+        seconds if seconds < 120.0 => format!(", {seconds:.0} s"),
+        seconds => format!(", {:.0} min", seconds / 60.0),
     }
 }
 
@@ -154,7 +156,8 @@ fn expected(out: &mut String, report: &Report) {
          <th scope=\"col\">expected</th><th scope=\"col\">measured</th><th scope=\"col\">met</th>\
          </tr></thead>\n<tbody>\n",
     );
-    for line in &report.expectations {
+    let (met, missed): (Vec<_>, Vec<_>) = report.expectations.iter().partition(|line| line.met);
+    for line in missed.into_iter().chain(met) {
         let (class, met) = if line.met { ("better", "✓ met") } else { ("worse", "✗ missed") };
         let _ = writeln!(
             out,
