@@ -1,7 +1,8 @@
-//! `corelane bench` without a further word, and `corelane bench report`: hands over to the load tool (`benches/rig`), and turns Ctrl-C into its wish to end.
+//! `corelane bench` without a further word, and `corelane bench report`: hands over to the load tool
+//! (`benches/rig`), and turns Ctrl-C into its wish to end.
 //!
-//! Lives on the main thread; one more thread waits for signals on a ring of its own. Without io_uring
-//! the tool works as well, but Ctrl-C then ends it without a report.
+//! Lives on the main thread; one more thread waits for signals on a ring of its own. Without
+//! io_uring the tool works as well, but Ctrl-C then ends it without a report.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

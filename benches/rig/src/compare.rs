@@ -14,9 +14,11 @@ use clap::{Args, ValueEnum};
 use corelane_tests::{Target, repository};
 
 use crate::comparison::{self, Conditions};
+use crate::comparison_report;
 use crate::error::{Error, Result};
 use crate::legs::Leg;
 use crate::legs::restart::Held;
+use crate::report::{self, Folder};
 use crate::results::Results;
 use crate::scale::Scale;
 use crate::{disk, procfs};
@@ -177,13 +179,15 @@ fn plan(groups: &[Group], scale: &Scale) -> Vec<(Target, Part)> {
 }
 
 fn write_results(out: &Path, r: &Results, c: &Conditions, scale: &Scale) -> Result<()> {
-    std::fs::create_dir_all(out).map_err(Error::io(format!("create {}", out.display())))?;
-    write(&out.join("table.md"), &comparison::table(r, c, scale))?;
-    write(&out.join("report.json"), &format!("{:#}\n", comparison::json(r, c, scale)))
+    let folder = Folder::create(out)?;
+    folder.write("table.md", &comparison::table(r, c, scale))?;
+    folder.write_report(&comparison_report::report(r, c, scale, &data_folder()))
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))
+/// Where brokers keep their data, or what is nearest to it.
+fn data_folder() -> PathBuf {
+    let run = std::env::var_os("CORELANE_RUN_DIR").map(PathBuf::from);
+    run.unwrap_or_else(repository::root)
 }
 
 fn default_folder(conditions: &Conditions) -> PathBuf {
@@ -204,6 +208,7 @@ fn conditions(scale: &Scale) -> Result<Conditions> {
         "--exclude=*",
     ]))?;
     Ok(Conditions {
+        started: report::conditions::now(),
         date: say(Command::new("date").args(["-u", "+%Y-%m-%d"]))?,
         commit,
         machine: procfs::machine(folder.path())?,

@@ -1,20 +1,21 @@
-//! A run's figures as a table for people and as JSON, with the conditions they were taken under.
+//! A comparison's figures as a table for people, with the conditions they were taken under.
 
 use std::fmt::Write as _;
-
-use serde_json::{Value, json};
 
 use crate::disk::Ceiling;
 use crate::expected;
 use crate::legs::groups::GROUP_SETTINGS;
 use crate::legs::{KAFKA_JAVA, MEMORY, SETTINGS};
 use crate::procfs::Machine;
-use crate::results::{Better, Line, Results, Section, median};
+use crate::report::row::number;
+use crate::results::{Line, Results, Section, median};
 use crate::scale::{CONNECTIONS, IN_FLIGHT, Scale};
 
 #[derive(Debug)]
 pub struct Conditions {
     pub date: String,
+    /// UTC, RFC 3339.
+    pub started: String,
     pub commit: String,
     pub machine: Machine,
     /// That the brokers inherit.
@@ -35,7 +36,7 @@ pub struct LegRun {
 }
 
 /// Title, and what an acknowledgement or a figure means on each broker.
-fn heading(section: Section) -> (&'static str, &'static str) {
+pub fn heading(section: Section) -> (&'static str, &'static str) {
     match section {
         Section::Process => (
             "Starting and memory",
@@ -193,16 +194,6 @@ fn figures(values: &[f64]) -> String {
     }
 }
 
-/// Three significant digits or so.
-pub fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
 fn verdict(times_better: f64) -> String {
     match times_better {
         times if times >= 1.0 => format!("{}× better", number(times)),
@@ -265,64 +256,6 @@ fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
 fn shown(settings: &[(&str, &str)]) -> String {
     let settings: Vec<_> = settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
     settings.join(", ")
-}
-
-pub fn json(results: &Results, c: &Conditions, scale: &Scale) -> Value {
-    let line = |line: &Line| {
-        json!({
-            "section": format!("{:?}", line.section),
-            "row": line.row,
-            "measure": line.measure.name,
-            "better": match line.measure.better {
-                Better::Lower => "lower",
-                Better::Higher => "higher",
-                Better::Neither => "neither",
-            },
-            "kafka": line.kafka,
-            "corelane": line.corelane,
-            "kafka_median": median(&line.kafka),
-            "corelane_median": median(&line.corelane),
-            "times_better": line.times_better(),
-        })
-    };
-    let leg = |leg: &LegRun| {
-        json!({
-            "broker": leg.broker,
-            "part": leg.part,
-            "seconds": leg.seconds,
-            "load_before": leg.load_before,
-            "load_after": leg.load_after,
-        })
-    };
-    json!({
-        "scale": scale.name,
-        "date": c.date,
-        "commit": c.commit,
-        "processor": c.machine.processor,
-        "cores": c.machine.cores,
-        "memory_bytes": c.machine.memory_bytes,
-        "kernel": c.machine.kernel,
-        "file_system": c.machine.file_system,
-        "disk": {
-            "large_direct_megabytes_per_second": c.ceiling.large_megabytes_per_second,
-            "large_direct_read_megabytes_per_second": c.ceiling.read_megabytes_per_second,
-            "small_synced_p50_micros": c.ceiling.small_synced_p50_micros,
-            "small_synced_p99_micros": c.ceiling.small_synced_p99_micros,
-        },
-        "java": c.java,
-        "kafka_java_options": KAFKA_JAVA,
-        "memory": MEMORY,
-        "backfill_memory": scale.backfill_memory,
-        "backfill_bytes": scale.backfill_bytes,
-        "limits": c.limits,
-        "failures": results.failures,
-        "settings": SETTINGS.map(|(key, value)| format!("{key}={value}")),
-        "group_settings": GROUP_SETTINGS.map(|(key, value)| format!("{key}={value}")),
-        "connections": CONNECTIONS,
-        "in_flight": IN_FLIGHT,
-        "legs": c.legs.iter().map(leg).collect::<Vec<_>>(),
-        "results": results.lines.iter().map(line).collect::<Vec<_>>(),
-    })
 }
 
 #[cfg(test)]

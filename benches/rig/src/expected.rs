@@ -5,8 +5,9 @@
 
 use std::fmt::Write as _;
 
-use crate::comparison::number;
 use crate::legs::txn::{WITH, WITHOUT};
+use crate::report::Expectation;
+use crate::report::row::number;
 use crate::results::{
     BROKER_CPU, BYTES, COMMITS, CPU_MICROS, CPU_MILLIS, CPU_SECONDS, KIBIBYTES, Line, MEBIBYTES,
     Measure, P50, P99, Results, SCANNED, SECONDS, Section, TRANSACTIONS, median,
@@ -14,19 +15,25 @@ use crate::results::{
 
 /// `disk_read`: MB/s that large direct reads get from the disk alone.
 pub fn table(results: &Results, disk_read: f64) -> String {
+    let mut text = String::from("| expected | measured | met |\n|---|---:|---|\n");
+    for Expectation { what, measured, met } in lines(results, disk_read) {
+        let met = if met { "yes" } else { "no" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| {what} | {measured} | {met} |");
+    }
+    text
+}
+
+/// The same for a report.
+pub fn lines(results: &Results, disk_read: f64) -> Vec<Expectation> {
     let mut rows = against_kafka(results);
     rows.extend(restart(results, disk_read));
     rows.extend(disturbed(results));
     rows.extend(many(results));
     rows.extend(groups(results));
     rows.extend(transactions(results));
-    let mut text = String::from("| expected | measured | met |\n|---|---:|---|\n");
-    for Row { what, measured, met } in rows {
-        let met = if met { "yes" } else { "no" };
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "| {what} | {measured} | {met} |");
-    }
-    text
+    let expectation = |Row { what, measured, met }| Expectation { what, measured, met };
+    rows.into_iter().map(expectation).collect()
 }
 
 struct Row {
@@ -79,21 +86,21 @@ impl Both {
     }
 }
 
-fn lines(results: &Results, section: Section, measure: Measure) -> impl Iterator<Item = &Line> {
+fn measured(results: &Results, section: Section, measure: Measure) -> impl Iterator<Item = &Line> {
     let lines = results.lines.iter();
     lines.filter(move |line| line.section == section && line.measure == measure)
 }
 
 fn against_kafka(results: &Results) -> Vec<Row> {
     let process = |row: &str, measure| {
-        let line = lines(results, Section::Process, measure).find(|l| l.row.starts_with(row));
+        let line = measured(results, Section::Process, measure).find(|l| l.row.starts_with(row));
         line.and_then(Line::times_better)
     };
     let starts = Row::times("starts ≥ 20× sooner", process("clean start", SECONDS), 20.0);
     let memory = Row::times("idle memory ≤ 1/8", process("idle memory", MEBIBYTES), 8.0);
     let mut rows: Vec<Row> = starts.into_iter().chain(memory).collect();
     for (section, promise) in [(Section::Produce, ""), (Section::Synced, ", flush.messages=1")] {
-        rows.extend(lines(results, section, BROKER_CPU).filter_map(|line| {
+        rows.extend(measured(results, section, BROKER_CPU).filter_map(|line| {
             let what = format!("CPU per GB ≤ 1/2: produce, {}{promise}", line.row);
             Row::times(&what, line.times_better(), 2.0)
         }));
@@ -105,11 +112,12 @@ fn against_kafka(results: &Results) -> Vec<Row> {
 /// time on its cores, and of the clock, where the disk may be what it waits for.
 fn restart(results: &Results, disk_read: f64) -> Vec<Row> {
     let mut rows = Vec::new();
-    for line in lines(results, Section::Restart, SCANNED) {
+    for line in measured(results, Section::Restart, SCANNED) {
         let clean = line.row.replace("after SIGKILL", "after a clean stop");
         let extra = |measure| {
             let of = |row: &str| {
-                let line = lines(results, Section::Restart, measure).find(|line| line.row == row);
+                let line =
+                    measured(results, Section::Restart, measure).find(|line| line.row == row);
                 Both::of(line).corelane
             };
             Some(of(&line.row)? - of(&clean)?).filter(|extra| *extra > 0.0)
@@ -144,8 +152,9 @@ fn disturbed(results: &Results) -> Vec<Row> {
     for what in ["produce", "tail fetch"] {
         let alone = format!("{what} alone");
         let beside = format!("{what} beside ");
-        let alone = Both::of(lines(results, Section::Backfill, P99).find(|l| l.row == alone));
-        for line in lines(results, Section::Backfill, P99).filter(|l| l.row.starts_with(&beside)) {
+        let alone = Both::of(measured(results, Section::Backfill, P99).find(|l| l.row == alone));
+        for line in measured(results, Section::Backfill, P99).filter(|l| l.row.starts_with(&beside))
+        {
             let what = format!("p99 ≤ 2× that alone: {}", line.row);
             rows.extend(Row::at_most(&what, Both::of(Some(line)).over(alone), "×", 2.0));
         }
@@ -155,16 +164,16 @@ fn disturbed(results: &Results) -> Vec<Row> {
 
 fn many(results: &Results) -> Vec<Row> {
     let mut latencies =
-        lines(results, Section::Partitions, P99).filter(|l| l.row.starts_with("produce of"));
+        measured(results, Section::Partitions, P99).filter(|l| l.row.starts_with("produce of"));
     let (few, many) = (latencies.next(), latencies.next());
     let mut rows = Vec::new();
     if let Some(line) = many {
         let what = format!("p99 ≤ 2× that of few partitions: {}", line.row);
         rows.extend(Row::at_most(&what, Both::of(many).over(Both::of(few)), "×", 2.0));
     }
-    let idle = lines(results, Section::Partitions, KIBIBYTES).next();
+    let idle = measured(results, Section::Partitions, KIBIBYTES).next();
     rows.extend(Row::at_most("an idle partition ≤ 16 KiB", Both::of(idle), " KiB", 16.0));
-    for line in lines(results, Section::Partitions, SECONDS)
+    for line in measured(results, Section::Partitions, SECONDS)
         .filter(|l| l.row.ends_with("a Fetch") || l.row.ends_with("renamed or gone"))
     {
         let what = format!("seconds (≤ 10): {}", line.row);
@@ -175,7 +184,7 @@ fn many(results: &Results) -> Vec<Row> {
 
 /// Rebalances are as long as the interval between heartbeats makes them, on any broker.
 fn groups(results: &Results) -> Vec<Row> {
-    let of = |measure| lines(results, Section::Groups, measure);
+    let of = |measure| measured(results, Section::Groups, measure);
     let costs = [P50, COMMITS, CPU_MILLIS, KIBIBYTES].into_iter().flat_map(of);
     let costs = costs.map(|line| (line, "≥ 1× as good", 1.0));
     let times = of(SECONDS).map(|line| match line.row.contains("until all have theirs") {
@@ -195,7 +204,7 @@ fn groups(results: &Results) -> Vec<Row> {
 
 /// Idempotence is held against the same broker without it, the rest against Kafka.
 fn transactions(results: &Results) -> Vec<Row> {
-    let of = |measure| lines(results, Section::Transactions, measure);
+    let of = |measure| measured(results, Section::Transactions, measure);
     let costs = [TRANSACTIONS, CPU_MICROS, P50, P99, BYTES, SECONDS].into_iter().flat_map(of);
     let mut rows: Vec<Row> = costs
         .filter_map(|line| {

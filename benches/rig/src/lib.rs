@@ -1,4 +1,5 @@
-//! Loads on Kafka-protocol brokers: `corelane bench` and the comparison of Corelane with Apache Kafka.
+//! Loads on Kafka-protocol brokers: `corelane bench` and the comparison of Corelane with Apache
+//! Kafka.
 //!
 //! A client, not a broker: no `unsafe`, every load bounded in time or volume. It asserts nothing
 //! about speed; it writes down what it saw (`report/`).
@@ -13,6 +14,8 @@ pub mod cluster;
 pub mod compare;
 #[cfg(feature = "compare")]
 pub mod comparison;
+#[cfg(feature = "compare")]
+pub mod comparison_report;
 pub mod connection;
 pub mod consume;
 pub mod disk;

@@ -1,7 +1,8 @@
-//! What a broker tells of itself: versions of its APIs, its nodes, the settings that bear on figures.
+//! What a broker tells of itself: versions of its APIs, its nodes, the settings that bear on
+//! figures.
 //!
-//! No API of the protocol has a name for the software. Corelane is known by a setting that only it has,
-//! Apache Kafka by its metadata.version; everything else is "unknown".
+//! No API of the protocol has a name for the software. Corelane is known by a setting that only it
+//! has, Apache Kafka by its metadata.version; everything else is "unknown".
 
 use std::net::SocketAddr;
 

@@ -29,7 +29,8 @@ pub struct BenchArgs {
     /// Process of a broker on this machine, for its processor time and memory
     #[arg(long, value_name = "PID", alias = "pid")]
     pub broker_pid: Option<u32>,
-    /// A data directory of a broker on this machine, for its disk's properties; repeat it for several
+    /// A data directory of a broker on this machine, for its disk's properties; repeat it for
+    /// several
     #[arg(long, value_name = "DIR")]
     pub data_dir: Vec<PathBuf>,
     /// Where report.json, report.md and the histograms go [default: ./corelane-bench-<time>]
@@ -102,9 +103,8 @@ pub fn list() -> Result<String> {
 
 /// Measures everything that was asked for; ends early, with what there is, once `stop` is set.
 ///
-/// # Errors
-/// If nothing could be measured: a workload that cannot be, a broker that does not answer. What fails
-/// later stands in the report.
+/// # Errors If nothing could be measured: a workload that cannot be, a broker that does not answer.
+/// What fails later stands in the report.
 pub fn run(args: &BenchArgs, command: Vec<String>, stop: &AtomicBool) -> Result<Done> {
     let workloads = workloads(args)?;
     let begun = Instant::now();
@@ -252,7 +252,8 @@ fn address(text: &str) -> Result<SocketAddr> {
     found.first().copied().ok_or_else(|| Error::Usage(format!("{text} has no address")))
 }
 
-/// Thousands of connections need as many descriptors; what is not allowed shows when they are opened.
+/// Thousands of connections need as many descriptors; what is not allowed shows when they are
+/// opened.
 fn raise_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,7 +1,8 @@
 //! One consumer: fetches, one on the way to each node, in a fetch session as Kafka's own have.
 //!
-//! Offsets have to follow one another, checksums are checked, and where values say when they were due
-//! every record is opened; otherwise headers of batches say how many there are. Nothing is committed.
+//! Offsets have to follow one another, checksums are checked, and where values say when they were
+//! due every record is opened; otherwise headers of batches say how many there are. Nothing is
+//! committed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

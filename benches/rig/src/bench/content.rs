@@ -1,7 +1,7 @@
 //! The keys and values of records.
 //!
-//! Values are cut from a pool that was made beforehand, one after the other, so that making a record
-//! costs a copy and no two neighbours are alike.
+//! Values are cut from a pool that was made beforehand, one after the other, so that making a
+//! record costs a copy and no two neighbours are alike.
 
 use std::path::Path;
 use std::sync::Arc;

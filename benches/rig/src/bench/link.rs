@@ -1,8 +1,8 @@
 //! One connection that never blocks, in two halves: what is left to send, and what came and was not
 //! taken. An answer is lent from the second while the next request goes into the first.
 //!
-//! Thousands of them share a thread, so buffers start small and grow to what their connection needs.
-//! Registered edge-triggered: whoever is told of input takes all of it.
+//! Thousands of them share a thread, so buffers start small and grow to what their connection
+//! needs. Registered edge-triggered: whoever is told of input takes all of it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -128,7 +128,8 @@ pub struct Recorder {
     pub slip: Histogram<u64>,
     pub steps: Vec<Step>,
     pub committed: u64,
-    /// Due in the window and not done when the load ended; their latencies are what they had by then.
+    /// Due in the window and not done when the load ended; their latencies are what they had by
+    /// then.
     pub unfinished: u64,
     pub tried_again: u64,
     recent: Histogram<u64>,

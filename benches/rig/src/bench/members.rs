@@ -1,7 +1,7 @@
 //! Members of consumer groups for a load: they join, settle, and stay by their heartbeats.
 //!
-//! A thread each, since they do nothing but wait and talk (`groups/`); the fetching of what they own is
-//! done by the load's own threads. A rebalance while something is measured ends the load.
+//! A thread each, since they do nothing but wait and talk (`groups/`); the fetching of what they
+//! own is done by the load's own threads. A rebalance while something is measured ends the load.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,8 +38,8 @@ struct Seat {
 
 #[derive(Debug, Default)]
 struct Board {
-    /// By seat.
-    owned: Mutex<Vec<Vec<i32>>>,
+    /// By seat; nothing before it has joined.
+    owned: Mutex<Vec<Option<Vec<i32>>>>,
     changes: AtomicU64,
     failed: Mutex<Option<Error>>,
 }
@@ -48,9 +48,9 @@ impl Board {
     fn set(&self, seat: usize, partitions: &[i32]) {
         if let Ok(mut owned) = self.owned.lock()
             && let Some(mine) = owned.get_mut(seat)
-            && mine != partitions
+            && mine.as_deref() != Some(partitions)
         {
-            *mine = partitions.to_vec();
+            *mine = Some(partitions.to_vec());
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -70,8 +70,8 @@ impl Board {
 }
 
 impl Members {
-    /// `each` members in every one of `groups` groups of every topic; gives what each of them owns, by
-    /// topic, then group, then member.
+    /// `each` members in every one of `groups` groups of every topic; gives what each of them owns,
+    /// by topic, then group, then member.
     pub fn join(
         at: SocketAddr,
         protocol: Membership,
@@ -82,7 +82,7 @@ impl Members {
     ) -> Result<(Self, Vec<Vec<i32>>)> {
         let board = Arc::new(Board::default());
         if let Ok(mut owned) = board.owned.lock() {
-            owned.resize(topics.len() * groups * each, Vec::new());
+            owned.resize(topics.len() * groups * each, None);
         }
         let mut members = Members { seats: Vec::new(), board, settled: 0 };
         let mut sizes = Vec::new();
@@ -117,7 +117,8 @@ impl Members {
         Ok(())
     }
 
-    /// Until every partition of every group has exactly one owner.
+    /// Until every member has joined, and every partition of every group has exactly one owner and
+    /// every member its even share: the first to come have everything until the others are there.
     fn settle(
         &mut self,
         sizes: &[usize],
@@ -129,8 +130,10 @@ impl Members {
             self.board.failure()?;
             let changes = self.board.changes.load(Ordering::Relaxed);
             let owned = self.board.owned.lock().map(|owned| owned.clone()).unwrap_or_default();
+            let joined = owned.iter().all(Option::is_some);
+            let owned: Vec<Vec<i32>> = owned.into_iter().map(Option::unwrap_or_default).collect();
             let mut groups = owned.chunks(each).zip(sizes);
-            if groups.all(|(members, size)| is_whole(members, *size)) {
+            if joined && groups.all(|(members, size)| is_settled(members, *size)) {
                 self.settled = changes;
                 return Ok(owned);
             }
@@ -156,7 +159,12 @@ impl Members {
     }
 }
 
-fn is_whole(members: &[Vec<i32>], partitions: usize) -> bool {
+fn is_settled(members: &[Vec<i32>], partitions: usize) -> bool {
+    let least = partitions / members.len().max(1);
+    let even = |owned: &Vec<i32>| (least..=least + 1).contains(&owned.len());
+    if !members.iter().all(even) {
+        return false;
+    }
     let mut all: Vec<i32> = members.iter().flatten().copied().collect();
     all.sort_unstable();
     all.len() == partitions && (0..).zip(&all).all(|(index, owned)| index == *owned)
@@ -214,10 +222,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_whole_when_every_partition_has_one_owner() {
-        assert!(is_whole(&[vec![2, 0], vec![1]], 3));
-        assert!(!is_whole(&[vec![0, 1], vec![1]], 3));
-        assert!(!is_whole(&[vec![0], vec![1]], 3));
-        assert!(!is_whole(&[vec![0, 3], vec![1]], 3));
+    fn a_group_is_settled_when_every_partition_has_one_owner_and_every_member_its_share() {
+        assert!(is_settled(&[vec![2, 0], vec![1]], 3));
+        assert!(is_settled(&[vec![], vec![0]], 1));
+        assert!(!is_settled(&[vec![0, 1], vec![1]], 3));
+        assert!(!is_settled(&[vec![0], vec![1]], 3));
+        assert!(!is_settled(&[vec![0, 3], vec![1]], 3));
+        assert!(!is_settled(&[vec![0, 1, 2, 3], vec![]], 4));
     }
 }

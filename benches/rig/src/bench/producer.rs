@@ -1,9 +1,9 @@
 //! One producer: records into batches, batches into requests, answers into latencies.
 //!
 //! It does what Kafka's own producers do: a batch goes when it is full or has lingered, a request
-//! takes one batch of every partition that has one, so many requests are on the way to a node. A full
-//! buffer makes what is due wait; it then counts from when it was due. Lives on one thread with many
-//! others; the links are that thread's.
+//! takes one batch of every partition that has one, so many requests are on the way to a node. A
+//! full buffer makes what is due wait; it then counts from when it was due. Lives on one thread
+//! with many others; the links are that thread's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -126,7 +126,8 @@ pub struct Sealed {
 }
 
 impl Producer {
-    /// `links` are to the nodes that lead partitions of the topic, one a node, with their addresses.
+    /// `links` are to the nodes that lead partitions of the topic, one a node, with their
+    /// addresses.
     pub fn new(
         number: usize,
         topic: &Arc<Topic>,

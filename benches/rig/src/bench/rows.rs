@@ -272,6 +272,39 @@ pub fn mark_knees(rows: &mut [Row]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::measure::Window;
+
+    fn measured(busiest: f64, slip_ms: u64) -> Measured {
+        let mut recorder = Recorder::new(Window::new(0.0, 1.0));
+        recorder.slipped(0, slip_ms * 1_000_000);
+        Measured {
+            recorder,
+            client_cores: 1.0,
+            busiest,
+            threads: 1,
+            connections: 1,
+            broker_cpu_seconds: None,
+            broker_memory: None,
+            overrun: false,
+            stopped: false,
+        }
+    }
+
+    #[test]
+    fn a_row_is_void_where_the_client_was_the_limit() {
+        let why = |rate, busiest, slip_ms| {
+            let (workload, all) =
+                (Workload::default(), [measured(0.1, 0), measured(busiest, slip_ms)]);
+            let durability = String::new();
+            void(&Source { workload: &workload, rate, durability, measured: &all })
+        };
+        assert_eq!(why(Some(1.0), 0.9, 4), None);
+        assert!(why(Some(1.0), 0.9, 6).unwrap().contains("late by itself"));
+        assert!(why(Some(1.0), 0.97, 0).unwrap().contains("busy 97 %"));
+        // A closed loop has no schedule to be late for.
+        assert_eq!(why(None, 0.9, 6), None);
+        assert!(why(None, 0.97, 0).is_some());
+    }
 
     #[test]
     fn the_knee_is_the_last_rate_before_latency_takes_off() {

@@ -1,4 +1,5 @@
-//! One measurement of one rate of one workload: topics, connections, threads, and what they counted.
+//! One measurement of one rate of one workload: topics, connections, threads, and what they
+//! counted.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -64,8 +65,8 @@ pub struct Measured {
     pub stopped: bool,
 }
 
-/// Measures a workload at one rate; `number` tells this measurement from others of the run, `seen` is
-/// told a topic that is used while it is there.
+/// Measures a workload at one rate; `number` tells this measurement from others of the run, `seen`
+/// is told a topic that is used while it is there.
 pub fn measure(
     site: &Site<'_>,
     workload: &Workload,
@@ -419,9 +420,8 @@ impl Crew {
                 return Err(Error::Usage(what.to_owned()));
             }
             let id = format!("bench-{}-{}-{number}", site.run, topic.name);
-            let coordinator = coordinator(site.known.at, &id)?;
-            producer.identity =
-                Some(init_producer_id(&mut Connection::open(coordinator)?, Some(&id))?);
+            let (coordinator, identity) = take_id(site.known.at, &id)?;
+            producer.identity = Some(identity);
             let link = bench.connect(coordinator, Owner::Coordinator { producer: at })?;
             producer.txn = Some(Txn::new(id, link));
         } else if workload.idempotence {
@@ -508,15 +508,18 @@ fn nodes(leaders: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     nodes
 }
 
-/// The first one that is asked for has the broker make its internal topic.
-fn coordinator(at: SocketAddr, id: &str) -> Result<SocketAddr> {
+/// Takes a transactional id from its coordinator; gives where that is, and the producer's id and
+/// epoch. The first one that is asked for has the broker make its internal topic, which takes a while.
+fn take_id(at: SocketAddr, id: &str) -> Result<(SocketAddr, (i64, i16))> {
     let begun = Instant::now();
+    let once = || {
+        let found = cluster::coordinators(at, TRANSACTION_KEY, &[id.to_owned()])?;
+        let found = found.first().copied().ok_or_else(|| Error::NoLeader(id.to_owned()))?;
+        Ok((found, init_producer_id(&mut Connection::open(found)?, Some(id))?))
+    };
     loop {
-        let found = cluster::coordinators(at, TRANSACTION_KEY, &[id.to_owned()]);
-        match found
-            .and_then(|found| found.first().copied().ok_or_else(|| Error::NoLeader(id.to_owned())))
-        {
-            Ok(address) => return Ok(address),
+        match once() {
+            Ok(taken) => return Ok(taken),
             Err(error) if begun.elapsed() > FOUND_WITHIN => return Err(error),
             Err(_) => thread::sleep(LOOK_EVERY),
         }

@@ -1,5 +1,5 @@
-//! Batches made beforehand, for closed loops whose records have no keys: the client shall cost little
-//! beside the broker.
+//! Batches made beforehand, for closed loops whose records have no keys: the client shall cost
+//! little beside the broker.
 //!
 //! Where producers are idempotent the header gets its producer and sequence, and with them a new
 //! checksum, each time a batch is sent.

@@ -1,7 +1,9 @@
-//! One thread of a load: its producers and consumers, their links, and the schedule that feeds them.
+//! One thread of a load: its producers and consumers, their links, and the schedule that feeds
+//! them.
 //!
 //! It waits for its sockets and one timer (epoll), so that thousands of connections need no thread
-//! each. What is due is taken up when it is due or at the next tick, which is far shorter than a linger.
+//! each. What is due is taken up when it is due or at the next tick, which is far shorter than a
+//! linger.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;

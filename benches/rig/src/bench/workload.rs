@@ -1,7 +1,7 @@
 //! What makes a load: every knob with its default, checked before anything is sent.
 //!
-//! Defaults are those of Kafka's own clients where they have one, so that a workload says only what it
-//! is about. Sizes in bytes, times in the unit that the name ends with.
+//! Defaults are those of Kafka's own clients where they have one, so that a workload says only what
+//! it is about. Sizes in bytes, times in the unit that the name ends with.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! `report.json`: what every kind of measurement leaves behind, and all that pages are made from.
 //!
-//! Owns the format (`benches/report.schema.json` says it again for other programs; a test holds real
-//! reports against it). Loads, the comparison of brokers and measurements of disks share it: a row is
-//! one thing measured on one subject under one workload. Nothing here measures anything. `layout`,
-//! `markdown` and `html` make pages of it.
+//! Owns the format (`benches/report.schema.json` says it again for other programs; a test holds
+//! real reports against it). Loads, the comparison of brokers and measurements of disks share it: a
+//! row is one thing measured on one subject under one workload. Nothing here measures anything.
+//! `layout`, `markdown` and `html` make pages of it.
 
 pub mod conditions;
 pub mod histogram;

@@ -21,7 +21,8 @@ impl Folder {
         &self.0
     }
 
-    /// Writes a row's histogram beside the report and notes its name in what the report keeps of it.
+    /// Writes a row's histogram beside the report and notes its name in what the report keeps of
+    /// it.
     pub fn keep(
         &self,
         row: &str,

@@ -1,5 +1,5 @@
-//! `corelane bench` as its users have it: against a stub that stalls, and every kind of workload against
-//! Corelane. Lower bounds only where the stub is told to be slow; no speed is asserted.
+//! `corelane bench` as its users have it: against a stub that stalls, and every kind of workload
+//! against Corelane. Lower bounds only where the stub is told to be slow; no speed is asserted.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is missing")]
 
@@ -139,7 +139,17 @@ fn ctrl_c_leaves_a_report_of_what_there_is() {
 
 #[test]
 fn every_kind_of_workload_measures_something_on_corelane() {
-    let options = BrokerOptions { shards: 2, ..BrokerOptions::new(Target::Corelane) };
+    every_kind_measures_something(Target::Corelane, "direct I/O");
+}
+
+#[test]
+#[ignore = "by hand: needs Maven and Java, and a minute or two"]
+fn every_kind_of_workload_measures_something_on_apache_kafka() {
+    every_kind_measures_something(Target::ApacheKafka, "in the page cache");
+}
+
+fn every_kind_measures_something(target: Target, durability: &str) {
+    let options = BrokerOptions { shards: 2, ..BrokerOptions::new(target) };
     let options = options.with("group.initial.rebalance.delay.ms", 0);
     let broker = Broker::start_new(options).unwrap();
     let at = broker.bootstrap();
@@ -149,8 +159,8 @@ fn every_kind_of_workload_measures_something_on_corelane() {
         ["--warmup-seconds=0.2", "--seconds=0.5", "--partitions=4", "--slip-ms=10000", &pid];
     let measured = |name: &str, flags: &[&str]| -> Report {
         let report = run(&at, &folder.path().join(name), &[&short[..], flags].concat());
-        assert_eq!(report.brokers[0].name, "Corelane");
-        assert!(report.rows.iter().all(|row| row.durability.contains("direct I/O")), "{name}");
+        assert_eq!(report.brokers[0].name, target.name());
+        assert!(report.rows.iter().all(|row| row.durability.contains(durability)), "{name}");
         report
     };
     let rate = |report: &Report| value(&report.rows[0], "records");

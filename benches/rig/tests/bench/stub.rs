@@ -1,5 +1,5 @@
-//! A broker that is none: one node that says yes to everything, keeps nothing, and stalls once where
-//! it is told to. A thread a connection.
+//! A broker that is none: one node that says yes to everything, keeps nothing, and stalls once
+//! where it is told to. A thread a connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
