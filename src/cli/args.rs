@@ -633,7 +633,7 @@ pub struct BenchDiskArgs {
     /// Where to keep the hardware profile; with several directories -1, -2 and so on go before the ending
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
-    /// Folder for report.json and report.md
+    /// Folder for report.json and its pages, report.html and report.md
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
 }

@@ -72,13 +72,7 @@ impl<'a> Titled<'a> {
 
     /// One of each name, of whichever row has it first.
     pub fn measures(&self) -> Vec<&'a Measure> {
-        let mut measures: Vec<&Measure> = Vec::new();
-        for measure in self.rows.iter().flat_map(|row| &row.measures) {
-            if !measures.iter().any(|known| known.name == measure.name) {
-                measures.push(measure);
-            }
-        }
-        measures
+        one_of_each_name(self.rows.iter().flat_map(|row| &row.measures))
     }
 
     pub fn beside(&self, report: &'a Report, measure: &str) -> Vec<Beside<'a>> {
@@ -153,6 +147,17 @@ pub fn direction(better: Better) -> Option<&'static str> {
         Better::Higher => Some("higher is better"),
         Better::Neither => None,
     }
+}
+
+/// A name means one measure in a report, whatever its unit.
+pub fn one_of_each_name<'a>(all: impl Iterator<Item = &'a Measure>) -> Vec<&'a Measure> {
+    let mut measures: Vec<&Measure> = Vec::new();
+    for measure in all {
+        if !measures.iter().any(|known| known.name == measure.name) {
+            measures.push(measure);
+        }
+    }
+    measures
 }
 
 /// In the order in which they come.

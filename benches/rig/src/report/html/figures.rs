@@ -24,7 +24,11 @@ pub fn of_one(out: &mut String, report: &Report, titled: &Titled<'_>, subjects: 
         [(_, second)] => Some(format!("{} is", name_of(report, second))),
         _ => Some("beside each other".to_owned()),
     };
-    let many = if subjects.len() > 2 { " many" } else { "" };
+    let many = match subjects.len() {
+        1 => " single",
+        2 => "",
+        _ => " many",
+    };
     let columns = subjects.len() + usize::from(verdicts.is_some());
     // Writing to a String cannot fail.
     let _ = write!(
@@ -142,13 +146,7 @@ fn bar(out: &mut String, verdict: Verdict) {
 
 /// A line a row, a column a measure.
 pub fn of_many(out: &mut String, report: &Report, titles: &[Titled<'_>], section: usize) {
-    let all = titles.iter().flat_map(|titled| titled.measures());
-    let mut measures: Vec<&Measure> = Vec::new();
-    for measure in all {
-        if !measures.iter().any(|known| known.name == measure.name) {
-            measures.push(measure);
-        }
-    }
+    let measures = layout::one_of_each_name(titles.iter().flat_map(|titled| titled.measures()));
     out.push_str(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Figures\">\
          <table class=\"many\">\n<thead><tr><th scope=\"col\">what</th>",

@@ -120,6 +120,10 @@ pub fn loads(report: &Report, section: &Section<'_>, id: &str) -> Vec<Plot> {
     for name in names {
         let mut rows = section.rows.clone();
         rows.retain(|row| row.curve.as_ref().is_some_and(|curve| curve.name == name));
+        // One load alone is no curve.
+        if distinct(rows.iter().map(|row| load_of(row))).len() < 2 {
+            continue;
+        }
         let kinds = rows.iter().flat_map(|row| &row.histograms).map(|kept| kept.name.as_str());
         let mut kinds: Vec<Option<&str>> = distinct(kinds).into_iter().map(Some).collect();
         if kinds.is_empty() {
@@ -245,7 +249,9 @@ pub fn times(id: &str, about: &str, rows: &[Named<'_>]) -> Vec<Plot> {
         let values = all_y(&lines);
         let is_time = nanoseconds(unit).is_some();
         let in_unit = if is_time { String::new() } else { format!(", {unit},") };
-        (!lines.is_empty()).then(|| Plot {
+        // One moment alone is no course of time.
+        distinct(seconds.iter()).get(1)?;
+        Some(Plot {
             id: format!("{id}s{at}"),
             title: format!("{name}{in_unit} over time{about}"),
             description: described(&lines),
