@@ -211,7 +211,7 @@ fn name(measure: crate::results::Measure) -> (&'static str, &'static str) {
         (DRAIN, ("sync afterwards", "s")),
         (SECONDS, ("time", "s")),
         (MEBIBYTES, ("memory", "MiB")),
-        (KIBIBYTES, ("memory", "KiB")),
+        (KIBIBYTES, ("memory of each", "KiB")),
         (MEGABYTES_READ, ("read", "MB/s")),
         (DISK_READ, ("read from the disk", "MB/s")),
         (READ, ("read until then", "MiB")),
