@@ -46,11 +46,13 @@ pub fn run_volume(load: &Load<'_>, bytes: u64) -> Result<u64> {
     Ok(batches)
 }
 
+const LONGEST_NANOS: u64 = 60_000_000_000;
+
 /// One request after the other on the first lane's connection, for so long; gives how long each took,
 /// in nanoseconds.
 pub fn one_at_a_time(load: &Load<'_>, length: Duration) -> Result<Histogram<u64>> {
     let unusable = |error: hdrhistogram::CreationError| Error::Usage(error.to_string());
-    let mut histogram = Histogram::new(3).map_err(unusable)?;
+    let mut histogram = Histogram::new_with_bounds(1, LONGEST_NANOS, 3).map_err(unusable)?;
     let Some(lane) = load.topic.lanes(1).into_iter().next() else { return Ok(histogram) };
     let mut pump = Pump::open(load, &lane)?;
     let end = Instant::now() + length;
