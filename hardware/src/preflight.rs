@@ -23,8 +23,6 @@ const LEAST_FILES: u64 = 1_024;
 const LOCKED_BYTES_PER_SHARD: u64 = 1 << 20;
 /// DESIGN: works in 256 MiB.
 const LEAST_MEMORY_BYTES: u64 = 256 << 20;
-/// Less free space than this is worth a word before the start.
-const LOW_SPACE_BYTES: u64 = 1 << 30;
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -246,12 +244,24 @@ fn direct_io(found: &Directory) -> Check {
     }
 }
 
+/// Of a disk of this size: what is free when retention begins to hurry, and when producers are refused.
+/// The same marks as in the broker's `data_dirs/space.rs`.
+fn marks(total: u64) -> (u64, u64) {
+    ((total / 10).min(1 << 30), (total / 20).min(512 << 20))
+}
+
 /// Never a failure: a full disk must not stop a broker that could delete from it.
 fn space(found: &Directory) -> Check {
     const NAME: &str = "free space";
     let (free, total) = (format_size(found.free_bytes), format_size(found.total_bytes));
-    let finding = format!("{free} of {total} at {}", found.path.display());
-    if found.free_bytes < LOW_SPACE_BYTES {
+    let (low, full) = marks(found.total_bytes);
+    let finding = format!(
+        "{free} of {total} at {}; retention hurries below {}, producers are refused below {}",
+        found.path.display(),
+        format_size(low),
+        format_size(full)
+    );
+    if found.free_bytes < low {
         return Check::warn(NAME, finding, "free some space, or shorten retention on big topics");
     }
     Check::ok(NAME, finding)

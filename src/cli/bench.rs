@@ -3,10 +3,13 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Instant;
 
 use disk_bench::broker::{self, Loads, OnDisk, Setup, SideBySide};
 use disk_bench::{Ceilings, Emulation, Part, Place, Plan, Preset, Stop};
 use hardware::parse_size;
+use reactor::Either;
 
 use super::args::BenchDiskArgs;
 use crate::error::{Error, Result, note, say};
@@ -25,6 +28,7 @@ pub fn disk(args: &BenchDiskArgs) -> Result<()> {
         None => None,
     };
     let stop = stop_on_signals()?;
+    let (started, began) = (rig::report::conditions::now(), Instant::now());
     let label = label.as_deref();
     let mut found = Vec::new();
     for place in &places {
@@ -61,6 +65,10 @@ pub fn disk(args: &BenchDiskArgs) -> Result<()> {
         }
         if let Some(side_by_side) = &brokers.side_by_side {
             broker::add_together(&mut report, side_by_side, label);
+        }
+        (report.started, report.seconds) = (started, began.elapsed().as_secs_f64());
+        if stop.requested() {
+            report.ended_early = Some("stopped by a signal".to_owned());
         }
         let written = rig::report::Folder::create(folder).and_then(|f| f.write_report(&report));
         written.map_err(|error| refused(error.into()))?;
@@ -174,16 +182,24 @@ fn stop_on_signals() -> Result<Stop> {
     let stop = Stop::default();
     let told = stop.clone();
     let spec = reactor::ShardSpec { name: "signals".to_owned(), ..reactor::ShardSpec::default() };
+    let (installed, ready) = mpsc::channel();
     let wait = move || async move {
-        if reactor::signal::termination().await.is_ok() {
+        let tell = async {
+            reactor::yield_now().await;
+            // Whoever waits for it may be gone, which is the end of everything.
+            let _ = installed.send(());
+            std::future::pending::<()>().await;
+        };
+        if let Either::Left(Ok(_)) = reactor::race(reactor::signal::termination(), tell).await {
             told.request();
         }
     };
-    match reactor::uring::spawn_shard(spec, wait) {
-        // It ends with the process.
-        Ok(_thread) => Ok(stop),
-        Err(error) => Err(refused(disk_bench::Error::Ring(error))),
-    }
+    let ring = |error| refused(disk_bench::Error::Ring(error));
+    // The thread ends with the process.
+    let _thread = reactor::uring::spawn_shard(spec, wait).map_err(ring)?;
+    // An error means that the thread has ended: then signals end the process as they always do.
+    let _ = ready.recv();
+    Ok(stop)
 }
 
 /// One line on a terminal that is written over; nothing elsewhere.

@@ -6,10 +6,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{what} {}: {source}", path.display())]
+    #[error("cannot {what} {}: {}", path.display(), plain(source))]
     Io { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{}: {free} free, and at most an eighth of it may be used; that is too little to measure", path.display())]
     TooFull { path: PathBuf, free: String },
+    #[error("{} is not there; make it first, on the disk that is to be measured", .0.display())]
+    Missing(PathBuf),
     #[error("no ring: {0}; `corelane serve --check` says what is missing")]
     Ring(std::io::Error),
     #[error("the thread that measures ended by itself")]
@@ -26,6 +28,12 @@ pub enum Error {
     Usage(String),
     #[error("stopped by a signal")]
     Stopped,
+}
+
+/// In words, without the number that the standard library appends.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 impl Error {

@@ -28,8 +28,7 @@ impl Place {
     pub fn of(dir: &Path) -> Result<Place> {
         let found = hardware::inspect_directory(dir).map_err(Error::io("look at", dir))?;
         if !found.exists() {
-            let missing = std::io::ErrorKind::NotFound.into();
-            return Err(Error::io("look at", dir)(missing));
+            return Err(Error::Missing(dir.to_owned()));
         }
         if let hardware::DirectIo::Refused = found.direct_io {
             let what = format!("{}: {} refuses direct I/O", dir.display(), found.file_system);

@@ -59,6 +59,8 @@ fn a_disk_is_measured_whole_and_nothing_is_left() {
     assert_eq!(ids.len(), report.rows.len(), "two rows with one id");
     assert_eq!(report.rows.len(), 9 + 9 + 3 + 6 + 1);
     assert!(report.rows.iter().all(|row| row.labels == ["emulated: hdd: slow"]));
+    let value = serde_json::to_value(&report).unwrap();
+    assert_eq!(rig::report::schema::violations(&value), Vec::<String>::new());
     assert_eq!(report.machine.disks[0].emulated.as_deref(), Some("hdd: slow"));
     let text = disk_bench::ceilings_text(&place, &found, Some("hdd: slow"));
     assert_eq!(text.matches("[emulated: hdd: slow]").count(), 2, "{text}");

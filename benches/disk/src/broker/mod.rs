@@ -37,8 +37,6 @@ pub use rows::{add_to, add_together};
 pub use text::{on_disk_text, side_by_side_text};
 
 const RECORD_BYTES: usize = 1024;
-/// Sent before anything is measured, so that segments are there and everything is warm.
-const WARM_BYTES: u64 = 64 << 20;
 /// Before the part of an open loop that counts.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// A segment at most; retention deletes whole ones.
@@ -100,15 +98,18 @@ pub struct Loads {
     pub window: Duration,
     /// Parts of the closed loop's rate, rising.
     pub steps: Vec<f64>,
+    /// Sent before anything is measured, so that segments are there and everything is warm.
+    pub warm_bytes: u64,
 }
 
 impl Loads {
     pub fn full(window: Duration) -> Self {
-        Loads { window, steps: vec![0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9] }
+        let steps = vec![0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
+        Loads { window, steps, warm_bytes: 64 << 20 }
     }
 
     pub fn quick(window: Duration) -> Self {
-        Loads { window, steps: vec![0.2, 0.4, 0.6, 0.8] }
+        Loads { window, steps: vec![0.2, 0.4, 0.6, 0.8], warm_bytes: 16 << 20 }
     }
 }
 
@@ -124,16 +125,21 @@ impl Closed {
     /// Which end was reached, as far as counters tell.
     pub fn limit(&self, shards: u16) -> &'static str {
         const BUSY: f64 = 0.9;
-        let Sample { seconds, broker_cpu_seconds, client_cpu_seconds, .. } = self.sample;
+        let Sample { seconds, broker_cpu_seconds, client_cpu_seconds, other_cpu_seconds, .. } =
+            self.sample;
         let client_threads = self.shape.connections as f64;
+        let cores = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
+        let all = broker_cpu_seconds + client_cpu_seconds + other_cpu_seconds;
         if broker_cpu_seconds / seconds >= BUSY * f64::from(shards) {
             "the broker's core"
         } else if client_cpu_seconds / seconds >= BUSY * client_threads {
             "the client"
         } else if self.activity.busy_percent >= BUSY * 100.0 {
             "the disk, or waiting for each write"
+        } else if all / seconds >= BUSY * cores {
+            "the machine's cores, others' work included"
         } else {
-            "none alone: machine or waiting in between"
+            "none of broker core, client, disk and machine: waiting in between"
         }
     }
 }
@@ -181,9 +187,10 @@ pub fn measure(
         };
         for shape in [LARGE, SPREAD] {
             tell(&format!("broker, {}, {} batches as fast as they go", promise.name(), shape.name));
-            let closed = with_topic(&broker, shape, promise, setup, |topic, batch| {
-                closed(&broker, place, shape, topic, batch, loads.window)
-            })?;
+            let closed =
+                with_topic(&broker, shape, promise, (setup, loads.warm_bytes), |topic, batch| {
+                    closed(&broker, place, shape, topic, batch, loads.window)
+                })?;
             here.closed.push(closed);
         }
         let most = here.closed.last().map_or(0.0, |closed| closed.sample.megabytes_per_second());
@@ -193,9 +200,10 @@ pub fn measure(
             }
             let load = most * part;
             tell(&format!("broker, {}, {load:.0} MB/s", promise.name()));
-            let point = with_topic(&broker, SPREAD, promise, setup, |topic, batch| {
-                open(place, topic, batch, load, loads.window)
-            })?;
+            let point =
+                with_topic(&broker, SPREAD, promise, (setup, loads.warm_bytes), |topic, batch| {
+                    open(place, topic, batch, load, loads.window)
+                })?;
             here.curve.push(point);
         }
         let p99 = |latency: &Histogram<u64>| latency.value_at_percentile(99.0) as f64;
@@ -211,7 +219,7 @@ fn with_topic<T>(
     broker: &Process,
     shape: Shape,
     promise: Promise,
-    setup: &Setup,
+    (setup, warm_bytes): (&Setup, u64),
     load: impl FnOnce(&Topic, &Batch) -> Result<T>,
 ) -> Result<T> {
     let batch = Batch::build(RECORD_BYTES, shape.batch_bytes)?;
@@ -228,7 +236,7 @@ fn with_topic<T>(
         connections: shape.connections,
         in_flight: shape.in_flight,
     };
-    produce::run_volume(&warm, WARM_BYTES)?;
+    produce::run_volume(&warm, warm_bytes)?;
     let outcome = load(&topic, &batch);
     cluster::delete(broker.address, &topic)?;
     outcome
@@ -315,12 +323,18 @@ pub fn side_by_side(
     let brokers = brokers.collect::<Result<Vec<_>>>()?;
     let one = |place: &Place, broker: &Process, gate: &Barrier| {
         let mut waited = false;
-        let rate = with_topic(broker, LARGE, Promise::Written, setup, |topic, batch| {
-            gate.wait();
-            waited = true;
-            let closed = closed(broker, place, LARGE, topic, batch, loads.window)?;
-            Ok(closed.sample.megabytes_per_second())
-        });
+        let rate = with_topic(
+            broker,
+            LARGE,
+            Promise::Written,
+            (setup, loads.warm_bytes),
+            |topic, batch| {
+                gate.wait();
+                waited = true;
+                let closed = closed(broker, place, LARGE, topic, batch, loads.window)?;
+                Ok(closed.sample.megabytes_per_second())
+            },
+        );
         if !waited {
             // The others wait for as many as there are brokers.
             gate.wait();

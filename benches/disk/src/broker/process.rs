@@ -33,8 +33,20 @@ pub struct Setup {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    folder: PathBuf,
     pub address: SocketAddr,
+    /// Goes after the process has ended.
+    folder: Folder,
+}
+
+/// Removed when dropped.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nothing is left to do where that fails; the name says whose it was.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Process {
@@ -42,13 +54,14 @@ impl Process {
         let port = free_ports(setup.port.unwrap_or(PORTS.start), setup.shards)?;
         let folder = dir.join(format!("corelane-bench-{}-{port}", std::process::id()));
         std::fs::create_dir(&folder).map_err(Error::io("create", &folder))?;
-        let log = std::fs::File::create(folder.join("broker.log"));
-        let log = log.map_err(Error::io("create a log in", &folder))?;
+        let folder = Folder(folder);
+        let log = std::fs::File::create(folder.0.join("broker.log"));
+        let log = log.map_err(Error::io("create a log in", &folder.0))?;
         let mut command = Command::new(&setup.binary);
         command
             .args(["serve", "--admin-port", "0"])
             .arg("--data-dir")
-            .arg(folder.join("data"))
+            .arg(folder.0.join("data"))
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .args(["--shards", &setup.shards.to_string()])
             // What is deleted is gone before the next load needs the room.
@@ -61,7 +74,7 @@ impl Process {
         let child = command.spawn().map_err(Error::io("start", &setup.binary))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         // From here on it ends when this does.
-        let mut process = Process { child, folder, address };
+        let mut process = Process { child, address, folder };
         process.wait_until_ready()?;
         Ok(process)
     }
@@ -84,7 +97,7 @@ impl Process {
         if heard.recv_timeout(READY_WITHIN).is_ok() {
             return Ok(());
         }
-        let log = std::fs::read_to_string(self.folder.join("broker.log")).unwrap_or_default();
+        let log = std::fs::read_to_string(self.folder.0.join("broker.log")).unwrap_or_default();
         let last = log.lines().last().unwrap_or("it said nothing").to_owned();
         Err(Error::Broker(format!("did not start: {last}")))
     }
@@ -106,8 +119,6 @@ impl Drop for Process {
             std::thread::sleep(LOOK_EVERY);
             waited += LOOK_EVERY;
         }
-        // Nothing is left to do where that fails; the name says whose it was.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
