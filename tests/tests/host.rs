@@ -106,7 +106,11 @@ fn start_long(disk: &Path, more: &[&str]) -> Child {
     let has_file = || {
         let links = std::fs::read_dir(&files).into_iter().flatten().filter_map(Result::ok);
         let mut targets = links.filter_map(|link| std::fs::read_link(link.path()).ok());
-        targets.any(|target| target.to_string_lossy().contains(".corelane-bench-"))
+        // Open, and without a name already.
+        targets.any(|target| {
+            let target = target.to_string_lossy();
+            target.contains(".corelane-bench-") && target.ends_with(" (deleted)")
+        })
     };
     while !has_file() {
         assert!(began.elapsed() < PATIENCE && child.try_wait().is_ok_and(|ended| ended.is_none()));

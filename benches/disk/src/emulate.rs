@@ -31,8 +31,9 @@ const SATA_SSD: Preset = Preset {
     write_requests: 80_000,
 };
 
-/// 7,200 rpm, outer tracks. Every request counts as one with a seek, so small ones are slower here than
-/// they are in sequence on a real one.
+/// 7,200 rpm, outer tracks. Every request counts as one with a seek, also each piece of one that the file
+/// system cuts up: small ones in sequence, and large ones in a fragmented file, are slower than on a real
+/// one.
 const HDD: Preset = Preset {
     name: "hdd",
     read_bytes: 200_000_000,
@@ -79,7 +80,10 @@ const HINT: &str = "it needs root and a control group with the io (v2) or blkio 
 impl Emulation {
     pub fn start(preset: &Preset, disks: &[&Disk]) -> Result<Emulation> {
         let host = Rooted::here();
-        let numbers: Vec<String> = disks.iter().filter_map(|disk| number(&host, disk)).collect();
+        let mut numbers: Vec<String> =
+            disks.iter().filter_map(|disk| number(&host, disk)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
         if numbers.is_empty() {
             return Err(Error::Emulation("there is no block device below the directories".into()));
         }

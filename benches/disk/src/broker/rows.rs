@@ -66,6 +66,7 @@ fn add_broker(report: &mut Report, id: String, note: String) {
         id,
         name: "Corelane".to_owned(),
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        addresses: vec!["127.0.0.1, while it was measured".to_owned()],
         notes: vec![note, "started by this run on the directory named".to_owned()],
         ..Broker::default()
     });
