@@ -325,6 +325,7 @@ mod tests {
     #[test]
     fn every_profile_in_the_repository_is_one() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("profiles");
+        let mut count = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "toml") {
@@ -334,7 +335,9 @@ mod tests {
                 let name = path.file_name().unwrap().to_string_lossy().into_owned();
                 let emulated = profile.unwrap().emulated.is_some();
                 assert_eq!(name.contains("emulated"), emulated, "{name}");
+                count += 1;
             }
         }
+        assert!(count > 0, "there is no profile");
     }
 }
