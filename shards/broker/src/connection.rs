@@ -101,6 +101,10 @@ async fn read_requests(
             shared = Some(memory);
         }
         let pending = api::take(request).await.map_err(ReadEnd::Close)?;
+        if matches!(&pending, Pending::Produce(pending) if pending.is_small()) {
+            // The memory of its frame is free again already.
+            grant = None;
+        }
         let queued = Queued { pending, grant, shared };
         if sender.send(queued).await.is_err() {
             return Ok(());

@@ -13,9 +13,10 @@
 //! | n  | 0     | full fetch, close session n and create a new one |
 //! | n  | e > 0 | incremental fetch, e must be the epoch that follows the last one |
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ahash::AHashMap;
 use wire::{ErrorCode, Uuid};
 
 /// A session that was not used for this long may be evicted by a new one (Kafka's own constant).
@@ -97,7 +98,7 @@ struct Session {
     used_ms: i64,
     /// Fetch order; a partition that returned data moves to the end, so that none starves.
     order: BTreeMap<u64, Cached>,
-    positions: HashMap<(TopicRef, i32), u64>,
+    positions: AHashMap<(TopicRef, i32), u64>,
     position_next: u64,
     bytes: usize,
 }
@@ -110,7 +111,7 @@ impl Session {
             created_ms: now_ms,
             used_ms: now_ms,
             order: BTreeMap::new(),
-            positions: HashMap::new(),
+            positions: AHashMap::new(),
             position_next: 0,
             bytes: 0,
         }
@@ -163,12 +164,12 @@ pub struct FetchSessions {
     slots: usize,
     bytes_max: usize,
     bytes: usize,
-    sessions: HashMap<i32, Session>,
+    sessions: AHashMap<i32, Session>,
 }
 
 impl FetchSessions {
     pub fn new(slots: usize, bytes_max: usize) -> Self {
-        FetchSessions { slots, bytes_max, bytes: 0, sessions: HashMap::new() }
+        FetchSessions { slots, bytes_max, bytes: 0, sessions: AHashMap::new() }
     }
 
     fn remove(&mut self, id: i32) -> bool {

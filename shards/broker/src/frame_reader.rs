@@ -26,6 +26,9 @@ use crate::connection::ConnectionState;
 const READ_BYTES_MIN: usize = 4 * 1024;
 /// The most that one read asks for ahead of what the current frame needs.
 const READ_BYTES_MAX: usize = 256 * 1024;
+/// Connections keep receive buffers between requests in at most this share of the budget, in percent and on
+/// top of it: a busy one reads into memory that is in the processor's cache, a thousand idle ones hold nothing.
+const KEPT_PERCENT: usize = 6;
 /// A frame up to this size is given its whole buffer at once; a larger one grows as bytes come.
 const FRAME_BYTES_AT_ONCE: usize = 1024 * 1024 + 64 * 1024;
 /// One frame up to this size of each connection does not wait for the budget, so that a shard full of
@@ -101,6 +104,9 @@ pub(crate) struct RequestBudget {
     /// Larger frames are huge.
     middle_max: usize,
     waiting: Cell<usize>,
+    /// Bytes of receive buffers that connections keep.
+    kept: Cell<usize>,
+    kept_max: usize,
 }
 
 /// A frame that is being received.
@@ -131,7 +137,18 @@ impl RequestBudget {
             huge: ByteBudget::new(bytes / 100 * HUGE_PERCENT),
             middle_max: bytes / 100 * (LARGE_PERCENT - HUGE_PERCENT),
             waiting: Cell::new(0),
+            kept: Cell::new(0),
+            kept_max: bytes / 100 * KEPT_PERCENT,
         }
+    }
+
+    /// Lets a connection keep a buffer while it waits for its next request, if there is room.
+    fn keep(self: &Rc<Self>, bytes: usize) -> Option<Kept> {
+        let kept = self.kept.get() + bytes;
+        (kept <= self.kept_max).then(|| {
+            self.kept.set(kept);
+            Kept { budget: self.clone(), bytes }
+        })
     }
 
     /// Bytes in all.
@@ -204,9 +221,25 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// The right to keep a receive buffer; given back on drop.
+struct Kept {
+    budget: Rc<RequestBudget>,
+    bytes: usize,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.budget.kept.set(self.budget.kept.get() - self.bytes);
+    }
+}
+
 pub(crate) struct FrameReader {
     state: Rc<ConnectionState>,
+    /// What has come and is in no frame yet, at the front of the memory that is read into.
     buffer: BytesMut,
+    /// All of that memory, frames that were cut from it included.
+    allocated: usize,
+    kept: Option<Kept>,
     read_bytes: usize,
     frame_bytes_max: usize,
     budget: Rc<RequestBudget>,
@@ -222,6 +255,8 @@ impl FrameReader {
         FrameReader {
             state,
             buffer: BytesMut::new(),
+            allocated: 0,
+            kept: None,
             read_bytes: READ_BYTES_MIN,
             frame_bytes_max,
             budget,
@@ -231,6 +266,7 @@ impl FrameReader {
 
     /// The next whole frame; `None` when the client closed between two frames.
     pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        self.settle();
         while self.buffer.len() < SIZE_BYTES {
             if self.fill(SIZE_BYTES).await? == 0 {
                 return if self.buffer.is_empty() { Ok(None) } else { Err(FrameError::Truncated) };
@@ -263,6 +299,41 @@ impl FrameReader {
         }
     }
 
+    /// Between two requests: a buffer beyond what any connection may hold is kept as far as the shard
+    /// has room for that.
+    fn settle(&mut self) {
+        if !self.buffer.is_empty() || self.allocated <= READ_BYTES_MIN || self.kept.is_some() {
+            return;
+        }
+        self.kept = self.budget.keep(self.allocated);
+        if self.kept.is_none() {
+            self.buffer = BytesMut::new();
+            self.allocated = 0;
+        }
+    }
+
+    /// Makes room for `want` bytes more: in the memory at hand if the frames that were cut from it are
+    /// gone, else in new memory.
+    fn make_room(&mut self, want: usize) {
+        if self.buffer.is_empty()
+            && self.allocated >= want
+            && self.buffer.try_reclaim(self.allocated)
+            || self.buffer.try_reclaim(want)
+        {
+            return;
+        }
+        self.kept = None;
+        if self.buffer.len() > FRAME_BYTES_AT_ONCE {
+            // Growing in place saves the copy, and a second buffer of that size.
+            self.buffer.reserve(want);
+        } else {
+            let mut fresh = BytesMut::with_capacity(self.buffer.len() + want);
+            fresh.extend_from_slice(&self.buffer);
+            self.buffer = fresh;
+        }
+        self.allocated = self.buffer.capacity();
+    }
+
     /// Reads once towards a buffer of `target` bytes; returns the bytes read, 0 at the end.
     async fn fill(&mut self, target: usize) -> Result<usize, FrameError> {
         let missing = target.saturating_sub(self.buffer.len());
@@ -272,7 +343,7 @@ impl FrameReader {
             missing.min(self.buffer.len().max(READ_BYTES_MAX))
         };
         let want = trusted.max(self.read_bytes);
-        self.buffer.reserve(want);
+        self.make_room(want);
         let room = self.buffer.capacity() - self.buffer.len();
         let (result, buffer) = self.state.stream.read(std::mem::take(&mut self.buffer)).await;
         self.buffer = buffer;
@@ -302,6 +373,19 @@ mod tests {
             Poll::Ready(output) => Some(output),
             Poll::Pending => None,
         }
+    }
+
+    #[test]
+    fn buffers_are_kept_as_far_as_there_is_room() {
+        let budget = Rc::new(RequestBudget::new(1 << 20));
+        let share = (1 << 20) / 100 * KEPT_PERCENT;
+        let first = budget.keep(share - 10).unwrap();
+        assert!(budget.keep(11).is_none());
+        let second = budget.keep(10).unwrap();
+        drop(first);
+        assert!(budget.keep(share - 10).is_some());
+        drop(second);
+        assert_eq!(budget.kept.get(), 0);
     }
 
     #[test]

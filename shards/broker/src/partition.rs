@@ -76,9 +76,9 @@ impl Partition {
         self.log.last_stable_offset().min(self.high_watermark())
     }
 
-    /// Resolves when more may be visible, or the log's start or state has changed.
-    pub async fn changed(&self) {
-        self.log.changed().await;
+    /// Resolves when more may be visible, or the log's start or state has changed, from this call on.
+    pub fn changed(&self) -> impl Future<Output = ()> + Unpin + use<> {
+        self.log.changed()
     }
 
     /// Checks the leader epoch that a client believes in.

@@ -338,6 +338,9 @@ impl Shard {
 
     /// Waits while the partition is opening, at most until the given time.
     pub async fn wait_until_open(&self, topic: &TopicRef, index: i32, until: Instant) {
+        if !self.partitions.are_opening() {
+            return;
+        }
         let Some(id) = self.topic_id(topic) else { return };
         while let Some(ended) = self.opening(id, index) {
             if reactor::timeout(until - reactor::now(), ended).await.is_err() {

@@ -7,8 +7,8 @@ use wire::Uuid;
 /// How much of a segment file is made before it is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preallocate {
-    /// Zero-filled ahead for topics that sync every write, not at all for others. Steps grow with
-    /// the segment, so a small log stays a small file.
+    /// Zero-filled ahead for topics that sync every write; for others space is reserved once a segment
+    /// has a megabyte. Steps grow with the segment, so a small log stays a small file.
     #[default]
     Auto,
     /// Nothing is made ahead; the file grows with the writes.

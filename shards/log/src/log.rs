@@ -108,7 +108,7 @@ impl Log {
 
     /// Resolves at the next change of the visible end, the start or the state of the log. Changes
     /// count from this call on, so: listen, then look, then await.
-    pub fn changed(&self) -> impl Future<Output = ()> + 'static {
+    pub fn changed(&self) -> impl Future<Output = ()> + Unpin + use<> {
         self.0.changed()
     }
 

@@ -2,7 +2,9 @@
 //!
 //! Owns: the zero-filled or reserved stretch behind the end of the active segment, and the file
 //! that waits for the next roll. A synced write into zeros that are on the device already costs
-//! one transfer; into a growing file it costs the file system's journal as well.
+//! one transfer; into a growing file it costs the file system's journal as well. And the kernel makes no
+//! write that grows a file without waiting: io_uring hands each to a worker thread, which takes half as
+//! much processor time again. So a segment with some traffic has its space reserved.
 //!
 //! A stretch that is being zero-filled is never written by the appender, nor the other way round:
 //! the appender waits for the piece at hand, or claims what it writes beforehand. Steps double
@@ -27,6 +29,8 @@ const LARGEST_STEP: u32 = 32 << 20;
 const CLASS: Class = Class::TailFetch;
 /// One write of zeros: what an append may have to wait for.
 const PIECE: u32 = 256 << 10;
+/// Without syncs nothing is made ahead of a segment below this size: most logs are small.
+const RESERVE_FROM: u32 = 1 << 20;
 /// Zeros at the front of a file that waits for a roll.
 const NEXT_FILE_BYTES: u32 = 1 << 20;
 
@@ -35,6 +39,8 @@ enum Mode {
     Nothing,
     Zeros,
     Reserve,
+    /// From [`RESERVE_FROM`] on.
+    ReserveLater,
 }
 
 fn mode(config: &LogConfig) -> Mode {
@@ -43,7 +49,7 @@ fn mode(config: &LogConfig) -> Mode {
         Preallocate::ZeroFill => Mode::Zeros,
         Preallocate::Reserve => Mode::Reserve,
         Preallocate::Auto if config.promise() == Promise::Synced => Mode::Zeros,
-        Preallocate::Auto => Mode::Nothing,
+        Preallocate::Auto => Mode::ReserveLater,
     }
 }
 
@@ -104,7 +110,9 @@ pub(crate) fn look_ahead(core: &Rc<Core>, segment: i64) {
     let step = next_step(active.prepared_end);
     let near = active.prepared_end - active.written < step / 2;
     let to = active.prepared_end.saturating_add(step).min(most);
-    let extend = near && to > active.prepared_end && !active.filling && !active.fill_refused;
+    let small = mode == Mode::ReserveLater && active.written < RESERVE_FROM;
+    let extend =
+        near && !small && to > active.prepared_end && !active.filling && !active.fill_refused;
     active.filling |= extend;
     let make_next = half_full && mode == Mode::Zeros && matches!(state.next_file, NextFile::None);
     if make_next {
@@ -127,7 +135,7 @@ fn next_step(prepared: u32) -> u32 {
 async fn fill(core: Rc<Core>, segment: i64, to: u32, mode: Mode) {
     let extended = match mode {
         Mode::Zeros => fill_with_zeros(&core, segment, to).await,
-        Mode::Reserve | Mode::Nothing => reserve(&core, segment, to).await,
+        Mode::Reserve | Mode::ReserveLater | Mode::Nothing => reserve(&core, segment, to).await,
     };
     if let Some(segment) = core.state.borrow_mut().segment_mut(segment) {
         segment.filling = false;

@@ -22,8 +22,12 @@ pub struct ReadPlan(Plan);
 
 enum Plan {
     Empty,
-    Cached { slices: SmallVec<[ChunkSlice; 2]>, bytes: usize },
-    Cold(ColdRead),
+    Cached {
+        slices: SmallVec<[ChunkSlice; 2]>,
+        bytes: usize,
+    },
+    /// Boxed: most plans are none, and they are moved about.
+    Cold(Box<ColdRead>),
 }
 
 impl ReadPlan {
@@ -216,7 +220,7 @@ impl State {
             Some(indexes.offsets.position_for(segment.relative(limits.from)))
         });
         let reader = self.reader_at(limits.from).map(|reader| reader.ahead);
-        Plan::Cold(ColdRead {
+        Plan::Cold(Box::new(ColdRead {
             core,
             segment: segment.base,
             file: segment.number,
@@ -228,6 +232,6 @@ impl State {
             max_bytes: limits.max_bytes,
             whole_first_batch: limits.whole_first_batch,
             at_most: segment.readable().saturating_sub(start.unwrap_or(0)) as usize,
-        })
+        }))
     }
 }

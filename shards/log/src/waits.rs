@@ -96,7 +96,7 @@ impl Core {
     }
 
     /// Resolves at the first change after the call, even if that comes before the first poll.
-    pub(crate) fn changed(self: &Rc<Self>) -> impl Future<Output = ()> + 'static {
+    pub(crate) fn changed(self: &Rc<Self>) -> impl Future<Output = ()> + Unpin + use<> {
         let seen = self.state.borrow().version;
         let mut place = Place::new(self, List::Change);
         poll_fn(move |cx| {

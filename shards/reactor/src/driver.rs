@@ -96,6 +96,10 @@ pub(crate) trait Driver {
     fn pick(&mut self, _ready: usize) -> usize {
         0
     }
+    /// Calls into the kernel for submission and completion so far.
+    fn enters(&self) -> u64 {
+        0
+    }
     /// Takes note of a scheduling decision, for the trace.
     fn observe(&mut self, _event: u64) {}
     /// Has the simulation ended the run?

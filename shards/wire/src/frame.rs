@@ -44,9 +44,12 @@ pub fn decode_request_header<'a>(r: &mut Reader<'a>) -> Result<RequestHeader<'a>
     Ok(RequestHeader { api_key, api_version, correlation_id, client_id })
 }
 
+/// What most responses fit in.
+const RESPONSE_BYTES: usize = 256;
+
 /// Starts a response frame: room for the size, then the header.
 pub fn begin_response(api: ApiKey, version: i16, correlation_id: i32) -> Writer {
-    let mut w = Writer::new();
+    let mut w = Writer::with_capacity(RESPONSE_BYTES);
     w.i32(0);
     w.i32(correlation_id);
     if api.response_header_version(version) >= 1 {

@@ -19,7 +19,6 @@ use wire::ErrorCode;
 
 use crate::fetch_session::Wanted;
 use crate::metrics::TopicTraffic;
-use crate::partition::Partition;
 use crate::shard::Shard;
 
 /// What one answer reads from the disk, the first whole batch aside: a client that asks for more than
@@ -105,7 +104,7 @@ impl Round<'_> {
     /// Reads what is worth answering, waiting for it up to `wait`.
     pub async fn read(&self, wait: Duration) -> Vec<(Planned, Vec<Bytes>)> {
         let deadline = reactor::now() + wait;
-        let mut listening: Option<AnyOf> = None;
+        let mut listening = None;
         loop {
             let mut planned = self.plan();
             let bytes: usize = planned.iter().map(|p| p.bytes).sum();
@@ -146,9 +145,10 @@ impl Round<'_> {
         self.wanted.iter().map(plan).collect()
     }
 
-    fn listen(&self) -> AnyOf {
+    fn listen(&self) -> AnyOf<impl Future<Output = ()> + Unpin + use<>> {
         let partition = |w: &Wanted| self.shard.partition(&w.topic, w.partition).ok();
-        AnyOf(self.wanted.iter().filter_map(partition).map(change).collect())
+        let open = self.wanted.iter().filter_map(partition);
+        AnyOf(open.map(|partition| partition.changed()).collect())
     }
 
     /// Executes the plans; then those of partitions that were left out, as far as what came is less
@@ -202,23 +202,14 @@ fn size_of(parts: &[Bytes]) -> usize {
     parts.iter().map(Bytes::len).sum()
 }
 
-type Change = Pin<Box<dyn Future<Output = ()>>>;
+/// Ready when any of its futures is; the others are not asked any more then.
+struct AnyOf<F>(Vec<F>);
 
-fn change(partition: Rc<Partition>) -> Change {
-    Box::pin(async move { partition.changed().await })
-}
-
-/// Ready when any of its futures is.
-struct AnyOf(Vec<Change>);
-
-impl Future for AnyOf {
+impl<F: Future<Output = ()> + Unpin> Future for AnyOf<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<()> {
-        let mut ready = false;
-        for change in &mut self.0 {
-            ready |= change.as_mut().poll(context).is_ready();
-        }
+        let ready = self.0.iter_mut().any(|change| Pin::new(change).poll(context).is_ready());
         if ready { Poll::Ready(()) } else { Poll::Pending }
     }
 }

@@ -42,6 +42,10 @@ const ABORTABLE_FROM: i16 = 11;
 /// is made, or a hostile request would cost the square of its length.
 const SEARCHED_MAX: usize = 32;
 
+/// A pending answer of up to this many outcomes (some 10 KB) is covered by the bound on a connection's
+/// pending answers.
+const SMALL_OUTCOMES: usize = 64;
+
 /// What became of one partition of the request.
 struct Outcome {
     partition: i32,
@@ -92,11 +96,13 @@ impl From<Rejection> for Refused {
     }
 }
 
-/// A request whose batches are in the log; its reply waits for the device.
+/// A request whose batches are in the log; its reply waits for the device. The frame is gone: the
+/// memory, still in the processor's cache, receives the connection's next request.
 pub(crate) struct ProducePending {
     request: Request,
     acks: i16,
-    /// In the order of the request's partitions.
+    /// In the order of the request, each with how many of the outcomes are its own.
+    topics: SmallVec<[(TopicRef, usize); 1]>,
     outcomes: SmallVec<[Outcome; 1]>,
     /// A broker that stops waits for these.
     _waiting: Waiting,
@@ -119,12 +125,13 @@ impl Drop for Waiting {
 }
 
 /// Appends every batch of the request.
-pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
+pub(crate) async fn take(mut request: Request) -> Result<Pending, Close> {
     let body: ProduceRequest<'_> = request.body()?;
     let items = items_in(body.topic_data.iter().map(|topic| topic.partition_data.len()));
     check_items(items, REQUEST_ITEMS_MAX)?;
     let acks = body.acks;
     let acks_are_known = (-1..=1).contains(&acks);
+    let mut topics: SmallVec<[(TopicRef, usize); 1]> = SmallVec::new();
     let mut outcomes: SmallVec<[Outcome; 1]> = SmallVec::new();
     for topic in body.topic_data.iter() {
         let topic_ref = topic_ref(&topic, request.version);
@@ -145,10 +152,12 @@ pub(crate) async fn take(request: Request) -> Result<Pending, Close> {
             };
             outcomes.push(Outcome { partition: data.index, result });
         }
+        topics.push((topic_ref, outcomes.len() - first));
     }
     drop(body);
+    request.let_go();
     let _waiting = Waiting::new(&request.shard.produces_waiting);
-    Ok(Pending::Produce(Box::new(ProducePending { request, acks, outcomes, _waiting })))
+    Ok(Pending::Produce(Box::new(ProducePending { request, acks, topics, outcomes, _waiting })))
 }
 
 fn topic_ref(topic: &TopicProduceData<'_>, version: i16) -> TopicRef {
@@ -294,6 +303,11 @@ impl Transaction<'_> {
 }
 
 impl ProducePending {
+    /// Whether it holds next to nothing; else its permit for the frame's memory stands for that.
+    pub fn is_small(&self) -> bool {
+        self.outcomes.len() <= SMALL_OUTCOMES
+    }
+
     /// Waits for the promised durability and answers.
     pub async fn finish(mut self) -> Handled {
         if self.acks == 0 {
@@ -317,19 +331,21 @@ impl ProducePending {
 
     fn answer(&self) -> Handled {
         self.note_errors();
-        let body: ProduceRequest<'_> = self.request.body()?;
         let mut outcomes = self.outcomes.iter();
         let mut leaders: SmallVec<[i32; 2]> = SmallVec::new();
-        let mut responses = Vec::with_capacity(body.topic_data.len());
-        for topic in body.topic_data.iter() {
-            let count = topic.partition_data.len();
+        let mut responses = Vec::with_capacity(self.topics.len());
+        for (topic, count) in &self.topics {
             let partition_responses: Vec<_> =
-                outcomes.by_ref().take(count).map(|o| self.partition(o, &mut leaders)).collect();
-            responses.push(TopicProduceResponse {
-                name: topic.name,
-                topic_id: topic.topic_id,
+                outcomes.by_ref().take(*count).map(|o| self.partition(o, &mut leaders)).collect();
+            let mut response = TopicProduceResponse {
                 partition_responses: partition_responses.into(),
-            });
+                ..TopicProduceResponse::default()
+            };
+            match topic {
+                TopicRef::Name(name) => response.name = Cow::Borrowed(&**name),
+                TopicRef::Id(id) => response.topic_id = *id,
+            }
+            responses.push(response);
         }
         let node_endpoints: Vec<NodeEndpoint<'_>> = leaders
             .iter()

@@ -12,6 +12,8 @@ pub(super) fn samples(shard: &Shard, out: &mut Samples) {
     let help = "The longest time that one poll took.";
     let longest = usage.longest_stall.as_secs_f64();
     out.gauge("corelane_reactor_longest_stall_seconds", help, &[("shard", &shard)], longest);
+    let help = "Calls into the kernel by which the shard submits, collects or sleeps.";
+    out.counter("corelane_reactor_enters_total", help, &[("shard", &shard)], usage.enters as f64);
     for class in &usage.classes {
         let labels = [("shard", shard.as_str()), ("class", class.class.name())];
         let help = "Core time that tasks took, by scheduling class.";

@@ -146,6 +146,11 @@ impl LocalPartitions {
         self.registering.begin()
     }
 
+    /// Whether any partition is opening, or still to get its slot.
+    pub fn are_opening(&self) -> bool {
+        self.opening.get() > 0 || self.registering.count.get() > 0
+    }
+
     /// If partitions are still to get their slots: resolves when they have.
     pub fn registered(&self) -> Option<Notified> {
         (self.registering.count.get() > 0).then(|| self.registering.ended.notified())

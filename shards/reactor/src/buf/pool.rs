@@ -5,12 +5,18 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::ALIGN;
 
 /// Bytes that a thread keeps for reuse unless [`retain_at_most`] says otherwise.
 pub const RETAINED_BYTES_MAX: usize = 32 << 20;
+
+/// From this size on a block is a mapping of its own: the kernel's pages are zeros, and nobody has to
+/// write those a second time.
+const MAPPED_BYTES_MIN: usize = 128 << 10;
 
 /// Different sizes kept at once; more would only make the search slow.
 const SIZES_MAX: usize = 32;
@@ -42,11 +48,9 @@ impl Block {
             }
             return Self { start, capacity };
         }
-        let layout = layout(capacity);
-        // SAFETY: the size is not zero.
-        match NonNull::new(unsafe { alloc_zeroed(layout) }) {
+        match fresh(capacity) {
             Some(start) => Self { start, capacity },
-            None => handle_alloc_error(layout),
+            None => handle_alloc_error(layout(capacity)),
         }
     }
 
@@ -145,7 +149,25 @@ fn layout(capacity: usize) -> Layout {
     }
 }
 
+/// Zeros; `None` if there is no memory.
+fn fresh(capacity: usize) -> Option<NonNull<u8>> {
+    if capacity < MAPPED_BYTES_MIN {
+        // SAFETY: the size is not zero.
+        return NonNull::new(unsafe { alloc_zeroed(layout(capacity)) });
+    }
+    let flags = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new private mapping, at no address in particular, touches nothing that exists.
+    let mapped = unsafe { mmap_anonymous(ptr::null_mut(), capacity, flags, MapFlags::PRIVATE) };
+    NonNull::new(mapped.ok()?.cast())
+}
+
 fn free(start: NonNull<u8>, capacity: usize) {
-    // SAFETY: the block came from `alloc_zeroed` with this very layout and has no owner left.
-    unsafe { dealloc(start.as_ptr(), layout(capacity)) };
+    if capacity < MAPPED_BYTES_MIN {
+        // SAFETY: the block came from `alloc_zeroed` with this very layout and has no owner left.
+        unsafe { dealloc(start.as_ptr(), layout(capacity)) };
+        return;
+    }
+    // SAFETY: the block is a whole mapping made by `fresh` and has no owner left.
+    let unmapped = unsafe { munmap(start.as_ptr().cast(), capacity) };
+    debug_assert!(unmapped.is_ok(), "a mapping of ours can be given back");
 }

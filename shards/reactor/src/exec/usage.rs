@@ -82,6 +82,8 @@ pub struct Usage {
     pub disks: Vec<DiskUsage>,
     /// By device number: bytes of bulk data that may be on their way beside producers.
     pub bulk_windows: Vec<(Option<u64>, u64)>,
+    /// Calls into the kernel to submit, collect or sleep; 0 in the simulator.
+    pub enters: u64,
     pub stalls: u64,
     pub longest_stall: Duration,
 }
@@ -110,6 +112,7 @@ pub fn usage() -> Usage {
             classes: Class::ALL.map(class_usage).to_vec(),
             disks: disks.collect(),
             bulk_windows: rt.disks.borrow().windows(),
+            enters: rt.driver.borrow().enters(),
             stalls: rt.meter.stalls.get(),
             longest_stall: rt.meter.longest.get(),
         }

@@ -70,6 +70,7 @@ pub(super) struct UringDriver {
     syncs_in_flight: usize,
     /// Operations that ended before they reached the kernel.
     refused: Vec<(Token, Completion)>,
+    enters: u64,
     /// A sleeping shard is idle, not waiting for a disk, in the kernel's statistics.
     sleep_flags: EnterFlags,
     spin: Duration,
@@ -106,6 +107,7 @@ impl UringDriver {
             in_flight: 0,
             syncs_in_flight: 0,
             refused: Vec::new(),
+            enters: 0,
             sleep_flags,
             spin: spec.spin,
             random: host::Random::default(),
@@ -148,6 +150,7 @@ impl UringDriver {
     /// One call into the kernel: submits what is queued, runs deferred work, and waits for a
     /// completion for at most `wait` (`None` = do not wait).
     fn enter(&mut self, wait: Option<Option<Duration>>) -> io::Result<()> {
+        self.enters += 1;
         let queued = self.ring.uring.submission().len();
         let submitter = self.ring.uring.submitter();
         let entered = match wait {
@@ -429,6 +432,10 @@ impl Driver for UringDriver {
         self.in_flight += 1;
         let entry = opcode::Close::new(types::Fd(raw)).build();
         self.push(entry.user_data(user_data(Kind::Close, 0, 0)));
+    }
+
+    fn enters(&self) -> u64 {
+        self.enters
     }
 
     fn turn(&mut self, wait: Wait, out: &mut Vec<(Token, Completion)>) -> io::Result<()> {

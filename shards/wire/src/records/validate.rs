@@ -279,19 +279,97 @@ fn check_records(
     rules: &Rules,
     now_ms: i64,
 ) -> Result<i64, Rejection> {
-    let header = batch.header();
-    let append_time = match header.attributes.timestamp_type() {
+    let seen = Seen::of(batch, records, rules)?;
+    if batch.codec() != Ok(Codec::None) && seen.largest > rules.max_record_bytes {
+        return Err(invalid(format!(
+            "a record has {} bytes decompressed, max.decompressed.message.bytes allows {}",
+            seen.largest, rules.max_record_bytes
+        )));
+    }
+    if seen.is_suspicious(batch.header(), rules, now_ms) {
+        find_faults(batch, records, rules, now_ms)?;
+    }
+    Ok(seen.last.max(NO_TIMESTAMP))
+}
+
+fn each_record(
+    batch: &BatchView<'_>,
+    records: Option<&[u8]>,
+    rules: &Rules,
+    look: impl FnMut(Shape),
+) -> Result<(), Rejection> {
+    let walked = match records {
+        Some(records) => walk_decompressed(records, batch.header().record_count, look),
+        None => walk(batch, rules.decompressed_limit, look),
+    };
+    walked.map_err(reject)
+}
+
+/// The time of every record, if the broker gave one to all of them.
+fn append_time(header: &BatchHeader) -> Option<i64> {
+    match header.attributes.timestamp_type() {
         TimestampType::Create => None,
         TimestampType::LogAppend => Some(header.max_timestamp),
-    };
+    }
+}
+
+/// What a look at all records finds out without judging each: as long as nothing is wrong, that is
+/// all that has to be known.
+struct Seen {
+    in_order: bool,
+    keyed: bool,
+    first: i64,
+    last: i64,
+    largest: i32,
+}
+
+impl Seen {
+    fn of(batch: &BatchView<'_>, records: Option<&[u8]>, rules: &Rules) -> Result<Seen, Rejection> {
+        let base = batch.header().base_timestamp;
+        let (mut first, mut last) = (i64::MAX, i64::MIN);
+        let (mut in_order, mut keyed, mut largest) = (true, true, 0);
+        each_record(batch, records, rules, |shape| {
+            in_order &= shape.offset_delta == shape.index;
+            keyed &= shape.has_key;
+            let timestamp = base.wrapping_add(shape.timestamp_delta);
+            first = first.min(timestamp);
+            last = last.max(timestamp);
+            largest = largest.max(shape.bytes);
+        })?;
+        if let Some(time) = append_time(batch.header()) {
+            (first, last) = (time, time);
+        }
+        Ok(Seen { in_order, keyed, first, last, largest })
+    }
+
+    /// Whether a record may be at fault. Times between two that are in range are in range, but for
+    /// "none", which is among no others, and for those so far off that differences wrap.
+    fn is_suspicious(&self, header: &BatchHeader, rules: &Rules, now_ms: i64) -> bool {
+        const FAR: i64 = 1 << 61;
+        let (first, last) = (self.first, self.last);
+        !self.in_order
+            || (rules.compacted && !self.keyed)
+            || first < -FAR
+            || last > FAR
+            || (first <= NO_TIMESTAMP && first != last)
+            || time_fault(header, first, rules, now_ms).is_some()
+            || time_fault(header, last, rules, now_ms).is_some()
+    }
+}
+
+/// Looks at each record by itself and lists those at fault, if there are any.
+fn find_faults(
+    batch: &BatchView<'_>,
+    records: Option<&[u8]>,
+    rules: &Rules,
+    now_ms: i64,
+) -> Result<(), Rejection> {
+    let header = batch.header();
+    let append_time = append_time(header);
     let mut faults = Faults::default();
-    let mut max_timestamp = NO_TIMESTAMP;
-    let mut largest = 0;
-    let look = |shape: Shape| {
+    each_record(batch, records, rules, |shape| {
         let timestamp = append_time
             .unwrap_or_else(|| header.base_timestamp.wrapping_add(shape.timestamp_delta));
-        max_timestamp = max_timestamp.max(timestamp);
-        largest = largest.max(shape.bytes);
         if rules.compacted && !shape.has_key {
             faults.add(shape.index, false, || "a compacted topic needs a key".to_owned());
         } else if shape.offset_delta != shape.index {
@@ -301,20 +379,8 @@ fn check_records(
         } else if let Some(fault) = time_fault(header, timestamp, rules, now_ms) {
             faults.add(shape.index, true, || fault.describe(timestamp, rules, now_ms));
         }
-    };
-    let walked = match records {
-        Some(records) => walk_decompressed(records, header.record_count, look),
-        None => walk(batch, rules.decompressed_limit, look),
-    };
-    walked.map_err(reject)?;
-    if batch.codec() != Ok(Codec::None) && largest > rules.max_record_bytes {
-        return Err(invalid(format!(
-            "a record has {largest} bytes decompressed, max.decompressed.message.bytes allows {}",
-            rules.max_record_bytes
-        )));
-    }
-    faults.result()?;
-    Ok(max_timestamp)
+    })?;
+    faults.result()
 }
 
 /// Records at fault, as they are found.

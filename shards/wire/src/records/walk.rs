@@ -59,6 +59,10 @@ fn records(
         return Err(BatchError::Count(count));
     }
     for index in 0..count {
+        if let Some(shape) = input.plain_record(index) {
+            each(shape);
+            continue;
+        }
         match record(input, index) {
             Ok(shape) => each(shape),
             Err(reason) => {
@@ -162,10 +166,57 @@ fn varlong(input: &mut impl Input, left: &mut u64) -> Result<i64, Reason> {
     Err("integer is too long")
 }
 
+/// A whole record without headers whose integers are short, and what follows it: what nearly every
+/// record is, at a fraction of the cost of reading it byte by byte. `None` says nothing about the record.
+#[inline(always)]
+fn plain(bytes: &[u8], index: i32) -> Option<(Shape, &[u8])> {
+    let mut at = 0;
+    let length = short(bytes, &mut at)?;
+    let end = at + usize::try_from(length).ok()?;
+    // The attributes say nothing.
+    at += 1;
+    let timestamp_delta = i64::from(short(bytes, &mut at)?);
+    let offset_delta = short(bytes, &mut at)?;
+    let key_bytes = short(bytes, &mut at)?;
+    at += key_bytes.max(0) as usize;
+    let value_bytes = short(bytes, &mut at)?;
+    at += value_bytes.max(0) as usize;
+    // The last byte is the number of headers. That it is the last one says that all else lay before it.
+    if at + 1 != end || bytes.get(at) != Some(&0) {
+        return None;
+    }
+    let has_key = key_bytes >= 0;
+    let shape = Shape { index, bytes: length, timestamp_delta, offset_delta, has_key };
+    Some((shape, bytes.get(end..)?))
+}
+
+/// An integer of at most three bytes, if four are there.
+#[inline(always)]
+fn short(bytes: &[u8], at: &mut usize) -> Option<i32> {
+    let four = u32::from_le_bytes(*bytes.get(*at..)?.first_chunk()?);
+    let raw = if four & 0x80 == 0 {
+        *at += 1;
+        four & 0x7f
+    } else if four & 0x8000 == 0 {
+        *at += 2;
+        (four & 0x7f) | (four >> 1 & 0x3f80)
+    } else if four & 0x80_0000 == 0 {
+        *at += 3;
+        (four & 0x7f) | (four >> 1 & 0x3f80) | (four >> 2 & 0x1f_c000)
+    } else {
+        return None;
+    };
+    Some(((raw >> 1) as i32) ^ -((raw & 1) as i32))
+}
+
 const ENDS_EARLY: Reason = "records end before the last one";
 
 /// Bytes that pass by.
 trait Input {
+    /// Passes the next record by at once, if that can be done.
+    fn plain_record(&mut self, _index: i32) -> Option<Shape> {
+        None
+    }
     fn byte(&mut self) -> Result<u8, Reason>;
     fn skip(&mut self, length: usize) -> Result<(), Reason>;
     fn at_end(&mut self) -> bool;
@@ -176,6 +227,13 @@ trait Input {
 struct Slice<'a>(&'a [u8]);
 
 impl Input for Slice<'_> {
+    #[inline(always)]
+    fn plain_record(&mut self, index: i32) -> Option<Shape> {
+        let (shape, behind) = plain(self.0, index)?;
+        self.0 = behind;
+        Some(shape)
+    }
+
     #[inline]
     fn byte(&mut self) -> Result<u8, Reason> {
         let (byte, rest) = self.0.split_first().ok_or(ENDS_EARLY)?;
@@ -258,6 +316,7 @@ impl Input for Stream<'_> {
 mod tests {
     use super::super::builder::BatchBuilder;
     use super::*;
+    use proptest::prelude::*;
 
     const BUFFER: i32 = BUFFER_BYTES as i32;
 
@@ -295,6 +354,62 @@ mod tests {
                     has_key,
                 });
             assert_eq!(shapes, expected, "{codec}");
+        }
+    }
+
+    /// A slice that is read byte by byte only.
+    struct Slowly<'a>(Slice<'a>);
+
+    impl Input for Slowly<'_> {
+        fn byte(&mut self) -> Result<u8, Reason> {
+            self.0.byte()
+        }
+        fn skip(&mut self, length: usize) -> Result<(), Reason> {
+            self.0.skip(length)
+        }
+        fn at_end(&mut self) -> bool {
+            self.0.at_end()
+        }
+        fn failure(&mut self) -> Option<BatchError> {
+            None
+        }
+    }
+
+    fn agree(payload: &[u8], count: i32) {
+        let (mut fast, mut slow) = (Vec::new(), Vec::new());
+        let at_once = walk_decompressed(payload, count, |shape| fast.push(shape));
+        let slowly = records(&mut Slowly(Slice(payload)), count, &mut |shape| slow.push(shape));
+        assert_eq!((at_once, fast), (slowly, slow), "{payload:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn reading_at_once_tells_the_same_as_byte_by_byte(
+            sizes in prop::collection::vec((0usize..300, 0usize..20_000, 0i64..1 << 36), 1..8),
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut builder = BatchBuilder::new();
+            for (key, value, time) in &sizes {
+                let (key, value) = (vec![1; *key], vec![2; *value]);
+                let key = (key.len() % 3 != 0).then_some(&key[..]);
+                builder.append(*time, key, Some(&value));
+            }
+            let bytes = builder.build().unwrap();
+            let whole = BatchView::parse(&bytes).unwrap().records_payload().to_vec();
+            agree(&whole, sizes.len() as i32);
+            agree(&whole[..cut.index(whole.len() + 1)], sizes.len() as i32);
+            let mut damaged = whole.clone();
+            for (at, bits) in &flips {
+                let at = at.index(damaged.len());
+                damaged[at] ^= bits;
+            }
+            agree(&damaged, sizes.len() as i32);
+        }
+
+        #[test]
+        fn short_damaged_records_are_told_alike(bytes in prop::collection::vec(0u8..20, 0..40)) {
+            agree(&bytes, 3);
         }
     }
 
