@@ -132,7 +132,7 @@ fn count(
         let Some(calls) = real::count(shape, scratch)? else { continue };
         let of = |unit, value| Figure { shape: shape.name, unit, value };
         figures.push(of(Unit::Allocations, calls.allocations));
-        figures.push(of(Unit::Kilobytes, calls.allocated_bytes / 1e3));
+        figures.push(of(Unit::Kilobytes, calls.allocated_bytes.max(0.0) / 1e3));
         figures.push(of(Unit::Enters, calls.enters));
     }
     figures.sort_by_key(|figure| figure.unit);

@@ -82,7 +82,7 @@ pub struct Usage {
     pub disks: Vec<DiskUsage>,
     /// By device number: bytes of bulk data that may be on their way beside producers.
     pub bulk_windows: Vec<(Option<u64>, u64)>,
-    /// Calls into the kernel to submit, collect or sleep; 0 in the simulator.
+    /// Calls into the ring to submit, collect or sleep; 0 on other backends.
     pub enters: u64,
     pub stalls: u64,
     pub longest_stall: Duration,
