@@ -77,10 +77,7 @@ fn look_at(
 
 /// The runs in `benches/results`, and one named in `CORELANE_PAGE_REPORT`.
 fn on_record() -> Vec<(String, Report)> {
-    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results");
-    let folders = std::fs::read_dir(results).unwrap().map(|folder| folder.unwrap().path());
-    let mut files: Vec<PathBuf> = folders.map(|folder| folder.join("report.json")).collect();
-    files.sort();
+    let mut files = reports_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../results"));
     files.extend(std::env::var_os("CORELANE_PAGE_REPORT").map(PathBuf::from));
     // One from before there was a schema has no page.
     let has_schema =
@@ -90,6 +87,27 @@ fn on_record() -> Vec<(String, Report)> {
         Some((folder, pages::read(&file).unwrap()))
     };
     files.into_iter().filter(has_schema).filter_map(named).collect()
+}
+
+/// Some runs are tables and notes alone.
+fn reports_in(results: &Path) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(results).unwrap().map(|folder| folder.unwrap().path());
+    let files = folders.map(|folder| folder.join("report.json"));
+    let mut files: Vec<PathBuf> = files.filter(|file| file.exists()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_run_without_a_report_is_passed_over() {
+    let results = tempfile::tempdir().unwrap();
+    for name in ["a-backends", "b-report"] {
+        std::fs::create_dir(results.path().join(name)).unwrap();
+    }
+    std::fs::write(results.path().join("a-backends/backends.md"), "a table").unwrap();
+    let report = results.path().join("b-report/report.json");
+    std::fs::write(&report, "{}").unwrap();
+    assert_eq!(reports_in(results.path()), [report]);
 }
 
 /// What a page of the report has to show.

@@ -236,8 +236,12 @@ fn series(recorder: &Recorder, workload: &Workload) -> Vec<Series> {
 }
 
 /// Marks the knee of every curve with several rows: the highest rate up to which the broker kept up
-/// and the p99 stayed near that of the lowest.
+/// and the p99 stayed near that of the lowest. A knee that was marked before is so no longer: this
+/// may be called again whenever there is another row.
 pub fn mark_knees(rows: &mut [Row]) {
+    for curve in rows.iter_mut().filter_map(|row| row.curve.as_mut()) {
+        curve.knee = false;
+    }
     let mut names: Vec<String> = Vec::new();
     for curve in rows.iter().filter_map(|row| row.curve.as_ref()) {
         if !names.contains(&curve.name) {
@@ -306,17 +310,34 @@ mod tests {
         assert!(why(None, 0.97, 0).is_some());
     }
 
+    fn point(rate: f64, p99: f64, records: f64) -> Row {
+        let subject = Subject::Broker("b".to_owned());
+        let mut row = Row::new(rate.to_string(), "x", subject);
+        row.curve = Some(Curve { name: "c".to_owned(), x: rate, unit: String::new(), knee: false });
+        add(&mut row, "produce p99", "ms", Better::Lower, &[p99]);
+        add(&mut row, "records", "records/s", Better::Higher, &[records]);
+        row
+    }
+
+    #[test]
+    fn a_curve_that_grows_has_one_knee() {
+        let mut rows = Vec::new();
+        for (rate, p99, knee) in [
+            (100.0, 1.0, None),
+            (200.0, 1.0, Some(200.0)),
+            (300.0, 1.0, Some(300.0)),
+            (400.0, 9.0, Some(300.0)),
+        ] {
+            rows.push(point(rate, p99, rate));
+            mark_knees(&mut rows);
+            let curves = rows.iter().filter_map(|row| row.curve.as_ref());
+            let knees: Vec<f64> = curves.filter(|curve| curve.knee).map(|curve| curve.x).collect();
+            assert_eq!(knees, knee.into_iter().collect::<Vec<_>>(), "after {rate}");
+        }
+    }
+
     #[test]
     fn the_knee_is_the_last_rate_before_latency_takes_off() {
-        let point = |rate: f64, p99: f64, records: f64| {
-            let subject = Subject::Broker("b".to_owned());
-            let mut row = Row::new(rate.to_string(), "x", subject);
-            row.curve =
-                Some(Curve { name: "c".to_owned(), x: rate, unit: String::new(), knee: false });
-            add(&mut row, "produce p99", "ms", Better::Lower, &[p99]);
-            add(&mut row, "records", "records/s", Better::Higher, &[records]);
-            row
-        };
         let mut rows =
             [point(100.0, 1.0, 100.0), point(200.0, 2.0, 200.0), point(300.0, 9.0, 300.0)];
         mark_knees(&mut rows);
