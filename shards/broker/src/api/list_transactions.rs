@@ -26,7 +26,7 @@ pub(crate) async fn handle(request: Request) -> Handled {
         }
     };
     let listed = transactions::list(&request.shard, request.version, &body).await;
-    let mut list = listed.map(join_lists).unwrap_or_else(refused);
+    let mut list = listed.map(|pieces| join_lists(&body, pieces)).unwrap_or_else(refused);
     if let Some(pattern) = pattern {
         let all = list.transaction_states.into_vec();
         list.transaction_states = matching(all, |id| pattern.is_match(id)).await.into();

@@ -349,7 +349,13 @@ impl<M: Machine> Seat<M> {
     /// this about, which is told the reason; others may come again.
     fn fail(&self, phase: &mut Phase<M>, failed: &Failed, culprit: Option<Token>) {
         let (topic, index) = (&self.partition.topic, self.partition.index);
-        error!(%topic, partition = index, "the {} is dropped: {failed}", M::WHAT);
+        match failed {
+            // At a stop, a move, a deletion: its log ends with what it had accepted.
+            Failed::Append(AppendError::Closed(_)) => {
+                info!(%topic, partition = index, "the {} is dropped: {failed}", M::WHAT);
+            }
+            _ => error!(%topic, partition = index, "the {} is dropped: {failed}", M::WHAT),
+        }
         let is_whole = matches!(self.partition.log.state(), LogState::Online);
         let code = match is_whole {
             true => ErrorCode::CoordinatorLoadInProgress,

@@ -50,7 +50,7 @@ impl TxnCoordinator {
     }
 
     /// The ids of this partition that the request's filters let through, but for its pattern: a
-    /// piece.
+    /// piece, without what the whole says of the request.
     pub(super) fn list(
         &self,
         request: &m::ListTransactionsRequest<'_>,
@@ -80,16 +80,8 @@ impl TxnCoordinator {
                 });
             }
         }
-        let unknown = states.iter().filter(|name| !is_state(name)).map(|name| {
-            let name: Text<'static> = String::from(&**name).into();
-            name
-        });
-        let list = m::ListTransactionsResponse {
-            throttle_time_ms: 0,
-            error_code: ErrorCode::None.code(),
-            unknown_state_filters: unknown.collect(),
-            transaction_states: found.into(),
-        };
+        let list =
+            m::ListTransactionsResponse { transaction_states: found.into(), ..Default::default() };
         TxnReply::List { list, goes_on_after: last.filter(|_| rest.next().is_some()).cloned() }
     }
 }
@@ -108,6 +100,15 @@ impl IdPattern {
     pub fn is_match(&self, id: &str) -> bool {
         self.0.is_match(id)
     }
+}
+
+/// What a request's filters of states name that is none. Of the request, not of its pieces: they are
+/// many, and the names may be as large as a request.
+pub(super) fn unknown_states(
+    request: &m::ListTransactionsRequest<'_>,
+) -> impl Iterator<Item = Text<'static>> {
+    let names = request.state_filters.iter().filter(|name| !is_state(name));
+    names.map(|name| String::from(&*name).into())
 }
 
 /// Kafka knows two more states, in which nothing is ever seen here.

@@ -9,6 +9,7 @@ use wire::messages::add_partitions_to_txn_response::{
 };
 use wire::messages::describe_transactions_response::TransactionState;
 
+use super::admin::unknown_states;
 use super::request::{TxnReply, TxnRequest};
 use crate::request::Producer;
 
@@ -149,9 +150,10 @@ pub fn join_add_partitions(
     }
 }
 
-/// The response made of the pieces of several coordinators' lists, in their order. One that fails
-/// fails the whole.
+/// The response to a request made of the pieces of several coordinators' lists, in their order. One
+/// that fails fails the whole.
 pub fn join_lists(
+    request: &m::ListTransactionsRequest<'_>,
     lists: Vec<m::ListTransactionsResponse<'static>>,
 ) -> m::ListTransactionsResponse<'static> {
     let mut whole = m::ListTransactionsResponse::default();
@@ -161,10 +163,9 @@ pub fn join_lists(
             let error_code = list.error_code;
             return m::ListTransactionsResponse { error_code, ..Default::default() };
         }
-        // Each was asked with the same filters.
-        whole.unknown_state_filters = list.unknown_state_filters;
         states.extend(list.transaction_states.into_vec());
     }
+    whole.unknown_state_filters = unknown_states(request).collect();
     whole.transaction_states = states.into();
     whole
 }

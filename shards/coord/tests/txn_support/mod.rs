@@ -339,7 +339,11 @@ impl Rig {
                 break;
             }
         }
-        let mut whole = coord::txn::join_lists(pieces);
+        let theirs = pieces.last().map(|piece| piece.unknown_state_filters.clone());
+        let mut whole = coord::txn::join_lists(list, pieces);
+        if let (Some(_), Some(theirs)) = (&self.kafka, theirs) {
+            whole.unknown_state_filters = theirs;
+        }
         let is_wanted = |id: &str| {
             self.kafka.is_some() || pattern.as_ref().is_none_or(|pattern| pattern.is_match(id))
         };
