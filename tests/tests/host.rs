@@ -52,19 +52,30 @@ fn a_data_directory_in_memory_is_a_problem() {
     let data = memory.join("corelane-test-that-is-not-there");
     let ended = corelane(&["doctor", "--brief", "--data-dir", text(&data)], b"");
     assert_eq!(ended.code, Some(3), "{}", ended.stdout);
-    assert!(ended.stdout.starts_with("problem  disk.device"), "{}", ended.stdout);
+    // Where such a file system refuses direct I/O, that problem comes before.
+    let is_there = ended.stdout.lines().any(|line| line.starts_with("problem  disk.device"));
+    assert!(is_there, "{}", ended.stdout);
     assert!(!ended.stdout.contains("\nok  "));
     assert!(!data.exists());
 }
 
 #[test]
 fn tune_shows_and_prints_without_setting() {
+    // The plan itself changes with what else runs here; the kernel's files in it do not. Interrupts
+    // are left out: the kernel and its daemons move them at any time.
     let shown = corelane(&["tune"], b"").done();
     assert!(shown.contains("values would be set"), "{shown}");
-    let files = corelane(&["tune", "--print-files"], b"").done();
-    assert!(files.contains("# /etc/sysctl.d/90-corelane.conf\n"), "{files}");
-    assert!(files.contains("LimitNOFILE="));
-    assert_eq!(corelane(&["tune"], b"").done(), shown, "something was set");
+    let planned = shown.lines().filter_map(|line| {
+        line.strip_prefix("would set  ")?.split_once(" = ").map(|(file, _)| file)
+    });
+    let files: Vec<&str> = planned.filter(|file| !file.starts_with("/proc/irq/")).collect();
+    let values = || -> Vec<_> { files.iter().map(|file| std::fs::read(file).ok()).collect() };
+    let before = values();
+    corelane(&["tune"], b"").done();
+    let printed = corelane(&["tune", "--print-files"], b"").done();
+    assert!(printed.contains("# /etc/sysctl.d/90-corelane.conf\n"), "{printed}");
+    assert!(printed.contains("LimitNOFILE="));
+    assert_eq!(values(), before, "something was set: {files:?}");
     corelane(&["tune", "--only", "disks"], b"").refused(2, &["no finding is called disks"]);
 }
 

@@ -194,6 +194,9 @@ pub fn measure(
             here.closed.push(closed);
         }
         let most = here.closed.last().map_or(0.0, |closed| closed.sample.megabytes_per_second());
+        if most <= 0.0 {
+            return Err(Error::Broker("acknowledged nothing in the time given".into()));
+        }
         for part in &loads.steps {
             if stop.requested() {
                 break;
@@ -239,6 +242,7 @@ fn with_topic<T>(
     produce::run_volume(&warm, warm_bytes)?;
     let outcome = load(&topic, &batch);
     cluster::delete(broker.address, &topic)?;
+    broker.wait_until_gone(&topic.name)?;
     outcome
 }
 
@@ -359,4 +363,48 @@ pub fn side_by_side(
     })?;
     let dirs = places.iter().map(|place| place.dir.clone()).collect();
     Ok(SideBySide { dirs, alone, together })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::path::Path;
+    use std::time::Instant;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    /// Less than what Kafka's default lets deleted files lie.
+    const SOON: Duration = Duration::from_secs(30);
+
+    fn used(dir: &Path) -> u64 {
+        // What vanishes meanwhile takes no room.
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)))
+            .map(|(path, data)| if data.is_dir() { used(&path) } else { data.blocks() * 512 })
+            .sum()
+    }
+
+    #[test]
+    fn a_broker_keeps_little_and_a_deleted_topic_nothing() {
+        let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/run");
+        std::fs::create_dir_all(&run).unwrap();
+        let folder = tempfile::tempdir_in(run).unwrap();
+        let binary = corelane_tests::repository::corelane_binary().unwrap();
+        let setup = Setup { binary, shards: 1, port: None, room: 16 * MIB };
+        let broker = Process::start(folder.path(), &setup).unwrap();
+        let written = 128 * MIB;
+        with_topic(&broker, LARGE, Promise::Written, (&setup, written), |_, _| {
+            let began = Instant::now();
+            while used(folder.path()) > written / 2 {
+                assert!(began.elapsed() < SOON, "{} bytes are used", used(folder.path()));
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Ok(())
+        })
+        .unwrap();
+        // The broker's own logs stay.
+        assert!(used(folder.path()) < written / 4, "{} bytes are left", used(folder.path()));
+    }
 }
