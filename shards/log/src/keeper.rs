@@ -234,17 +234,24 @@ pub(crate) fn start_flush(core: &Rc<Core>) {
     reactor::spawn_in(Class::Background, flush).detach();
 }
 
-/// Flushes a log that fell idle in the background, so that nothing of it stays in memory or open.
+/// Flushes a log that fell idle in the background, so that nothing of it stays in memory, open or
+/// reserved.
 pub(crate) fn start_idle_flush(core: &Rc<Core>) {
     let core = Rc::clone(core);
     let flush = async move {
         let _turn = core.shared.flush_turn(&core.dir()).await;
-        match flush(&core).await {
+        match flush_idle(&core).await {
             Ok(_) => open_files::cool(&core),
             Err(error) => note_unflushed(&core, &error),
         }
     };
     reactor::spawn_in(Class::Background, flush).detach();
+}
+
+async fn flush_idle(core: &Rc<Core>) -> Result<i64, LogError> {
+    let _permit = core.upkeep.acquire(1).await;
+    prepare::give_back(core).await;
+    flush_held(core).await
 }
 
 fn note_unflushed(core: &Core, error: &LogError) {

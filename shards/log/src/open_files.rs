@@ -6,7 +6,7 @@
 //! `files` opens a handle again when the next write needs it.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
 use crate::core::Core;
@@ -27,6 +27,8 @@ pub(crate) struct OpenFiles {
     limit: usize,
     /// Opened longest ago first. A handle that was closed otherwise stays until it is met.
     queue: RefCell<VecDeque<Open>>,
+    /// Logs whose handle is closed and that still have space reserved, by address: each once.
+    reserved: RefCell<BTreeMap<usize, Weak<Core>>>,
 }
 
 /// What became of a handle.
@@ -34,12 +36,12 @@ pub(crate) struct OpenFiles {
 enum Met {
     Gone,
     InUse,
-    Closed { unflushed: bool },
+    Closed { unflushed: bool, reserved: bool },
 }
 
 impl OpenFiles {
     pub(crate) fn new(limit: usize) -> Self {
-        OpenFiles { limit, queue: RefCell::default() }
+        OpenFiles { limit, queue: RefCell::default(), reserved: RefCell::default() }
     }
 
     /// Handles that are open, or were when they were last looked at.
@@ -54,27 +56,64 @@ impl OpenFiles {
         let mut spared = 0;
         while queue.len() > self.limit && spared < SPARED_MAX.min(self.limit) {
             let Some(oldest) = queue.pop_front() else { return };
-            if meet(&oldest, spared + 1 < SPARED_MAX) == Met::InUse {
-                queue.push_back(oldest);
-                spared += 1;
+            match meet(&oldest, spared + 1 < SPARED_MAX) {
+                Met::InUse => {
+                    queue.push_back(oldest);
+                    spared += 1;
+                }
+                Met::Closed { reserved: true, .. } => self.give_back_later(oldest.log),
+                Met::Closed { .. } | Met::Gone => {}
             }
         }
     }
 
+    fn give_back_later(&self, log: Weak<Core>) {
+        self.reserved.borrow_mut().insert(log.as_ptr().addr(), log);
+    }
+
+    /// Has those that lost their handle before and were not written since give back what they have
+    /// reserved. Returns how many began to.
+    fn give_back(&self) -> usize {
+        let mut begun = 0;
+        for (_, log) in std::mem::take(&mut *self.reserved.borrow_mut()) {
+            let Some(core) = log.upgrade() else { continue };
+            let (holds, open, used) = {
+                let mut state = core.state.borrow_mut();
+                let open = state.segments.back().is_some_and(|s| s.file.is_some());
+                let used = !open && std::mem::take(&mut state.used_lately);
+                (state.holds_reserved(), open, used)
+            };
+            // One that is open is met again where the open ones are.
+            if !holds || open {
+                continue;
+            }
+            if used || begun >= FLUSHES_PER_SWEEP {
+                self.give_back_later(log);
+                continue;
+            }
+            begun += 1;
+            keeper::start_idle_flush(&core);
+        }
+        begun
+    }
+
     /// Closes what was not written since the last sweep.
     pub(crate) fn sweep(&self) {
-        let mut flushes = 0;
+        let mut flushes = self.give_back();
         let all = std::mem::take(&mut *self.queue.borrow_mut());
         let mut kept = VecDeque::new();
         for open in all {
             match meet(&open, true) {
                 Met::InUse => kept.push_back(open),
-                Met::Closed { unflushed: true } if flushes < FLUSHES_PER_SWEEP => {
+                Met::Closed { unflushed, reserved }
+                    if (unflushed || reserved) && flushes < FLUSHES_PER_SWEEP =>
+                {
                     flushes += 1;
                     if let Some(core) = open.log.upgrade() {
                         keeper::start_idle_flush(&core);
                     }
                 }
+                Met::Closed { reserved: true, .. } => self.give_back_later(open.log),
                 Met::Closed { .. } | Met::Gone => {}
             }
         }
@@ -91,6 +130,7 @@ fn meet(open: &Open, spare: bool) -> Met {
     let used = std::mem::take(&mut state.used_lately);
     let busy = state.appender_runs || state.closing;
     let unflushed = state.changed_since_flush && state.is_online();
+    let reserved = state.holds_reserved();
     let Some(segment) = state.segment_mut(open.segment) else { return Met::Gone };
     if segment.sealed || segment.file.is_none() {
         return Met::Gone;
@@ -100,7 +140,7 @@ fn meet(open: &Open, spare: bool) -> Met {
     }
     segment.file = None;
     segment.forget_saved_entries();
-    Met::Closed { unflushed }
+    Met::Closed { unflushed, reserved }
 }
 
 /// Lets go of the handle and the saved index entries of a log that is idle and was just flushed.

@@ -2,9 +2,10 @@
 //!
 //! Owns: the zero-filled or reserved stretch behind the end of the active segment, and the file
 //! that waits for the next roll. A synced write into zeros that are on the device already costs
-//! one transfer; into a growing file it costs the file system's journal as well. And the kernel makes no
-//! write that grows a file without waiting: io_uring hands each to a worker thread, which takes half as
-//! much processor time again. So a segment with some traffic has its space reserved.
+//! one transfer; into a growing file it costs the file system's journal as well. And the kernel makes
+//! no write that grows a file without waiting: io_uring hands each to a worker thread, which takes
+//! half as much processor time again. So a segment with some traffic has its space reserved: at most
+//! a quarter of what it holds, given back when the log falls idle.
 //!
 //! A stretch that is being zero-filled is never written by the appender, nor the other way round:
 //! the appender waits for the piece at hand, or claims what it writes beforehand. Steps double
@@ -19,9 +20,10 @@ use reactor::{AlignedBuf, Allocate, Class, Durability, File, OpenOptions, WriteB
 use smallvec::smallvec;
 
 use crate::config::{LogConfig, Preallocate, Promise};
-use crate::core::Core;
+use crate::core::{Core, State};
+use crate::files;
 use crate::names::PREPARED_FILE;
-use crate::tail::block_ceiling;
+use crate::tail::{block_ceiling, block_floor};
 
 const FIRST_STEP: u32 = 64 << 10;
 const LARGEST_STEP: u32 = 32 << 20;
@@ -31,6 +33,8 @@ const CLASS: Class = Class::TailFetch;
 const PIECE: u32 = 256 << 10;
 /// Without syncs nothing is made ahead of a segment below this size: most logs are small.
 const RESERVE_FROM: u32 = 1 << 20;
+/// Without syncs a file is longer than its data by at most one part in so many, or [`FIRST_STEP`].
+const RESERVED_PART: u32 = 4;
 /// Zeros at the front of a file that waits for a roll.
 const NEXT_FILE_BYTES: u32 = 1 << 20;
 
@@ -39,7 +43,7 @@ enum Mode {
     Nothing,
     Zeros,
     Reserve,
-    /// From [`RESERVE_FROM`] on.
+    /// From [`RESERVE_FROM`] on, in relation to the data.
     ReserveLater,
 }
 
@@ -104,13 +108,23 @@ pub(crate) fn look_ahead(core: &Rc<Core>, segment: i64) {
     if core.shared.is_short_of_space(&core.dir.borrow()) {
         return;
     }
+    if mode != Mode::Zeros && core.shared.cannot_reserve(&core.dir.borrow()) {
+        return;
+    }
     let most = block_ceiling(state.config.segment_bytes);
     let Some(active) = state.segments.back_mut().filter(|s| s.base == segment) else { return };
     let half_full = active.written > most / 2;
-    let step = next_step(active.prepared_end);
-    let near = active.prepared_end - active.written < step / 2;
-    let to = active.prepared_end.saturating_add(step).min(most);
-    let small = mode == Mode::ReserveLater && active.written < RESERVE_FROM;
+    let later = mode == Mode::ReserveLater;
+    let (step, to) = if later {
+        let step = reserved_at_most(active.written);
+        (step, active.written.saturating_add(step))
+    } else {
+        let step = next_step(active.prepared_end);
+        (step, active.prepared_end.saturating_add(step))
+    };
+    let to = block_floor(to).min(most);
+    let near = active.prepared_end.saturating_sub(active.written) < step / 2;
+    let small = later && active.written < RESERVE_FROM;
     let extend =
         near && !small && to > active.prepared_end && !active.filling && !active.fill_refused;
     active.filling |= extend;
@@ -131,6 +145,10 @@ fn next_step(prepared: u32) -> u32 {
     prepared.next_power_of_two().clamp(FIRST_STEP, LARGEST_STEP)
 }
 
+fn reserved_at_most(written: u32) -> u32 {
+    (written / RESERVED_PART).clamp(FIRST_STEP, LARGEST_STEP)
+}
+
 /// Extends a segment up to `to`, piece by piece. `filling` is set by the caller.
 async fn fill(core: Rc<Core>, segment: i64, to: u32, mode: Mode) {
     let extended = match mode {
@@ -143,6 +161,10 @@ async fn fill(core: Rc<Core>, segment: i64, to: u32, mode: Mode) {
     }
     core.filled.notify_all();
     if let Err(error) = extended {
+        if error.kind() == io::ErrorKind::Unsupported && mode != Mode::Zeros {
+            core.shared.note_cannot_reserve(&core.dir.borrow(), &error);
+            return;
+        }
         tracing::warn!(log = %core.name, segment, "no room was made ahead: {error}");
     }
 }
@@ -188,6 +210,43 @@ async fn reserve(core: &Rc<Core>, base: i64, to: u32) -> io::Result<()> {
         segment.prepared_end = segment.prepared_end.max(to);
     }
     Ok(())
+}
+
+impl State {
+    /// Whether the active segment has space reserved that an idle log has no use for.
+    pub(crate) fn holds_reserved(&self) -> bool {
+        let active = self.segments.back().filter(|s| !s.full && s.exists);
+        let longer = active.is_some_and(|s| s.prepared_end > block_ceiling(s.size));
+        longer && self.is_online() && mode(&self.config) == Mode::ReserveLater
+    }
+}
+
+/// Cuts what was reserved behind the end of a log that nobody writes. The upkeep is the caller's. An
+/// append that comes meanwhile waits, as for a piece of zeros; the cut needs no sync, as zeros that
+/// a power cut brings back are no more than they were.
+pub(crate) async fn give_back(core: &Rc<Core>) {
+    let idle = {
+        let mut state = core.state.borrow_mut();
+        let holds = state.holds_reserved() && !state.appender_runs && !state.closing;
+        let active = state.segments.back_mut().filter(|s| holds && s.is_at_rest());
+        active.map(|active| {
+            active.filling = true;
+            active.prepared_end = active.size;
+            (active.base, active.size)
+        })
+    };
+    let Some((base, size)) = idle else { return };
+    let cut = match files::for_appending(core, base).await {
+        Ok(file) => file.set_len(u64::from(size)).await,
+        Err(error) => Err(io::Error::other(error.to_string())),
+    };
+    if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+        segment.filling = false;
+    }
+    core.filled.notify_all();
+    if let Err(error) = cut {
+        tracing::warn!(log = %core.name, segment = base, "reserved space was not given back: {error}");
+    }
 }
 
 fn next_path(core: &Core) -> PathBuf {
@@ -251,7 +310,7 @@ pub(crate) async fn take(core: &Rc<Core>, path: &Path) -> Option<(File, u32)> {
 /// Removes a file that was made ahead and is not needed. Nobody makes one now.
 pub(crate) async fn discard(core: &Rc<Core>) {
     let waits = !matches!(core.state.borrow().next_file, NextFile::None);
-    if waits && let Err(error) = crate::files::remove_if_there(&next_path(core)).await {
+    if waits && let Err(error) = files::remove_if_there(&next_path(core)).await {
         tracing::warn!(log = %core.name, "a file made ahead was not removed: {error}");
     }
     core.state.borrow_mut().next_file = NextFile::None;

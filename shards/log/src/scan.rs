@@ -261,8 +261,10 @@ impl Scanner {
                 self.start_reading(start)
             }
         };
+        // Behind the first window there may be no more than reserved space.
+        let ahead = if self.windows.is_empty() { 0 } else { READ_AHEAD };
         let mut next = self.coming.back().map_or(start, |(last, _)| *last);
-        while self.coming.len() < READ_AHEAD {
+        while self.coming.len() < ahead {
             next += self.window_bytes as u64;
             if next >= self.end {
                 break;

@@ -73,6 +73,8 @@ struct Inner {
     /// Data folders where deleted files are to go at once.
     short_of_space: RefCell<BTreeSet<PathBuf>>,
     space_changed: Notify,
+    /// Data folders on file systems that reserve no space.
+    cannot_reserve: RefCell<BTreeSet<PathBuf>>,
     graveyard: Rc<Graveyard>,
     group_syncs: GroupSyncs,
     /// Sealed segments whose file or indexes are held in memory, oldest first.
@@ -132,6 +134,7 @@ impl LogShared {
             on_failure: RefCell::default(),
             short_of_space: RefCell::default(),
             space_changed: Notify::new(),
+            cannot_reserve: RefCell::default(),
             graveyard: Rc::default(),
             group_syncs: GroupSyncs::default(),
             warm: RefCell::default(),
@@ -179,6 +182,7 @@ impl LogShared {
     /// Another disk may be in the place of this data folder: what the old one lost is its own.
     pub fn forget_disk(&self, data_dir: &Path) {
         self.0.group_syncs.forget(data_dir);
+        self.0.cannot_reserve.borrow_mut().remove(data_dir);
     }
 
     pub(crate) fn group_syncs(&self) -> &GroupSyncs {
@@ -270,6 +274,23 @@ impl LogShared {
     pub(crate) fn is_short_of_space(&self, dir: &Path) -> bool {
         let short = self.0.short_of_space.borrow();
         !short.is_empty() && dir.parent().is_some_and(|data_dir| short.contains(data_dir))
+    }
+
+    /// Whether the file system of the log in `dir` is known to reserve no space.
+    pub(crate) fn cannot_reserve(&self, dir: &Path) -> bool {
+        let dirs = self.0.cannot_reserve.borrow();
+        !dirs.is_empty() && dir.parent().is_some_and(|data_dir| dirs.contains(data_dir))
+    }
+
+    /// Told once: it is the same for every log there.
+    pub(crate) fn note_cannot_reserve(&self, dir: &Path, error: &io::Error) {
+        let data_dir = dir.parent().unwrap_or(dir).to_owned();
+        if self.0.cannot_reserve.borrow_mut().insert(data_dir.clone()) {
+            tracing::warn!(
+                "{} reserves no space for segments, they grow with the writes: {error}",
+                data_dir.display()
+            );
+        }
     }
 
     /// Until deleted files of the log in `dir` are to go.

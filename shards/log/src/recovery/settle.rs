@@ -20,6 +20,9 @@ use crate::segment::Segment;
 use crate::tail::Tail;
 use crate::txn_index;
 
+/// Of what begins with zeros behind the end of a log, so much is read.
+const ZEROS_READ: u32 = 256 << 10;
+
 impl Opening {
     /// Cuts the file of the segment that was just read to what is good, and syncs it.
     pub(super) async fn settle(
@@ -35,7 +38,13 @@ impl Opening {
             self.forget_list().await?;
         }
         if segment.size < on_disk.size {
-            let mut rest = Scanner::new(file.clone(), segment.size, on_disk.size);
+            // Zeros mostly are what was reserved, megabytes in each of thousands of logs. What is looked
+            // for is only told: whatever it is, it goes.
+            let to = match ending {
+                Ending::Zeros => on_disk.size.min(segment.size.saturating_add(ZEROS_READ)),
+                _ => on_disk.size,
+            };
+            let mut rest = Scanner::new(file.clone(), segment.size, to);
             let last = rest.last_nonzero().await;
             let last = last.map_err(|error| self.fail("reading the end of a segment", error))?;
             let lost = last - u64::from(segment.size);

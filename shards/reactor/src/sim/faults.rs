@@ -61,6 +61,8 @@ pub struct DiskFaults {
     pub capacity: Option<u64>,
     /// Directories on a device that is full: what grows at or below them fails with ENOSPC.
     pub full: BTreeSet<PathBuf>,
+    /// The file system reserves no space: EOPNOTSUPP.
+    pub cannot_reserve: bool,
     /// Reads under which a bit of the medium rots, per million: it is read flipped from then on.
     pub rot_per_million: u32,
     /// What the device writes as a whole when the power goes: 512 or 4,096.
@@ -85,6 +87,7 @@ impl Default for DiskFaults {
             interrupt_per_million: 0,
             capacity: None,
             full: BTreeSet::new(),
+            cannot_reserve: false,
             rot_per_million: 0,
             sector_bytes: SECTOR,
             unordered_names: false,

@@ -166,6 +166,7 @@ fn apply(state: &mut State, flight: &mut Flight) -> Result<i32, Errno> {
             let ino = opened(state, file)?.ino;
             state.disk.set_len(ino, *len, now_ms).map(|()| 0)
         }
+        Op::Allocate { .. } if state.faults.disk.cannot_reserve => Err(libc::EOPNOTSUPP),
         Op::Allocate { mode: Allocate::WriteZeroes, .. } => Err(libc::EOPNOTSUPP),
         Op::Allocate { file, offset, len, mode } => {
             let (ino, path) = opened(state, file).map(|open| (open.ino, open.path.clone()))?;
