@@ -28,7 +28,7 @@ pub use cgroup::{Hierarchy, hierarchies};
 pub use cpu::{Cpus, usable_cpus};
 pub use directory::{DirectIo, Directory, inspect_directory, place_of};
 pub use disk::{Disk, DiskKind, Mount};
-pub use doctor::{Finding, Fix, Level, Persist, Request, examine};
+pub use doctor::{Finding, Fix, Known, Level, Persist, Request, examine};
 pub use host::{Host, Rooted};
 pub use io_uring::{IoUringSwitch, io_uring_switch};
 pub use limits::{Limit, Resource, limit, raise_to_hard};

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use crate::disk::chosen;
-use crate::doctor::{Finding, Fix, Level, Persist};
+use crate::doctor::{Finding, Fix, Known, Level, Persist};
 use crate::host::Host;
 
 /// What became of one value.
@@ -70,8 +70,8 @@ pub fn files(findings: &[Finding]) -> Vec<PrintedFile> {
             Persist::Sysctl(key) => writeln!(sysctl, "{key} = {value}"),
             Persist::Udev { disk, attribute } => writeln!(
                 udev,
-                "ACTION==\"add|change\", SUBSYSTEM==\"block\", KERNEL==\"{disk}\", \
-                 ATTR{{{attribute}}}=\"{value}\""
+                "ACTION==\"add|change\", SUBSYSTEM==\"block\", {}, ATTR{{{attribute}}}=\"{value}\"",
+                matched(disk)
             ),
             Persist::Tmpfiles => writeln!(tmpfiles, "w {} - - - - {value}", fix.path),
             // Interrupts have other numbers after a boot.
@@ -86,6 +86,14 @@ pub fn files(findings: &[Finding]) -> Vec<PrintedFile> {
     ];
     let used = files.into_iter().filter(|(_, text)| !text.is_empty());
     used.map(|(path, text)| PrintedFile { path, text }).collect()
+}
+
+/// The disk's own mark and not its partitions', which inherit their parents'.
+fn matched(disk: &Known) -> String {
+    match &disk.identity {
+        Some((key, value)) => format!("ENV{{DEVTYPE}}==\"disk\", ATTRS{{{key}}}==\"{value}\""),
+        None => format!("KERNEL==\"{}\"", disk.name),
+    }
 }
 
 /// A soft limit below the hard one would do: the broker raises it.

@@ -12,6 +12,7 @@ use hardware::parse_size;
 use reactor::Either;
 
 use super::args::BenchDiskArgs;
+use super::shown::{Lines, Shown};
 use crate::error::{Error, Result, note, say};
 
 pub fn disk(args: &BenchDiskArgs) -> Result<()> {
@@ -35,7 +36,7 @@ pub fn disk(args: &BenchDiskArgs) -> Result<()> {
         let measured = disk_bench::measure(&place.dir, &plan, &stop, progress());
         clear_progress();
         let measured = measured.map_err(refused)?;
-        say(&disk_bench::ceilings_text(place, &measured, label));
+        say_lines(&disk_bench::ceilings_text(place, &measured, label));
         found.push(measured);
         if stop.requested() {
             break;
@@ -47,7 +48,7 @@ pub fn disk(args: &BenchDiskArgs) -> Result<()> {
         false => disk_bench::measure_together(&dirs, &plan, &stop).map_err(refused)?,
     };
     if let Some(together) = &together {
-        say(&disk_bench::together_text(&places, together, label));
+        say_lines(&disk_bench::together_text(&places, together, label));
     }
     save(args, &places, &found, &plan, label)?;
     let brokers = match args.broker && !stop.requested() {
@@ -110,7 +111,7 @@ fn brokers(
         let on_disk = broker::measure(place, &setup, &loads, stop, &tell);
         clear_progress();
         let on_disk = on_disk.map_err(refused)?;
-        say(&broker::on_disk_text(place, ceilings, &on_disk, label));
+        say_lines(&broker::on_disk_text(place, ceilings, &on_disk, label));
         brokers.on_disks.push(on_disk);
         if stop.requested() {
             return Ok(brokers);
@@ -120,7 +121,7 @@ fn brokers(
         let together = broker::side_by_side(places, &setup, &loads, &tell);
         clear_progress();
         let together = together.map_err(refused)?;
-        say(&broker::side_by_side_text(&together, label));
+        say_lines(&broker::side_by_side_text(&together, label));
         brokers.side_by_side = Some(together);
     }
     Ok(brokers)
@@ -202,12 +203,17 @@ fn stop_on_signals() -> Result<Stop> {
     Ok(stop)
 }
 
+/// Models of disks and names of folders command no terminal.
+fn say_lines(text: &str) {
+    say(&Lines(text).to_string());
+}
+
 /// One line on a terminal that is written over; nothing elsewhere.
 fn progress() -> impl Fn(&str) + Send + 'static {
     let shown = std::io::stderr().is_terminal();
     move |text: &str| {
         if shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", Shown(text));
         }
     }
 }

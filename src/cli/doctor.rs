@@ -10,6 +10,7 @@ use hardware::{Finding, Level, Preflight, Request, Rooted};
 use serde_json::json;
 
 use super::args::{DoctorArgs, HostArgs};
+use super::shown::{Copied, Shown};
 use crate::error::{Error, Result, say};
 
 pub fn run(args: &DoctorArgs) -> Result<()> {
@@ -63,20 +64,20 @@ fn as_text(findings: &[Finding]) -> String {
     for finding in sorted {
         let subject = match finding.subject.as_str() {
             "" => String::new(),
-            subject => format!("{subject}: "),
+            subject => format!("{}: ", Shown(subject)),
         };
         let (level, id) = (finding.level.name(), finding.id);
         // Writing into a String cannot fail.
-        let _ = writeln!(out, "{level:<8} {id:<19} {subject}{}", finding.present);
+        let _ = writeln!(out, "{level:<8} {id:<19} {subject}{}", Shown(&finding.present));
         if finding.level == Level::Ok {
             continue;
         }
         let _ = writeln!(out, "         why   {}", finding.why);
         if !finding.wanted.is_empty() {
-            let _ = writeln!(out, "         want  {}", finding.wanted);
+            let _ = writeln!(out, "         want  {}", Shown(&finding.wanted));
         }
         for command in &finding.commands {
-            let _ = writeln!(out, "         do    {command}");
+            let _ = writeln!(out, "         do    {}", Copied(command));
         }
     }
     let _ = writeln!(
@@ -129,6 +130,18 @@ mod tests {
         assert_eq!(lines[3].trim(), "do    echo a > b");
         assert_eq!(lines[4], "ok       disk.scheduler      sda: none");
         assert_eq!(lines[5], "1 problems, 0 advice, 0 unknown, 1 ok");
+    }
+
+    #[test]
+    fn what_others_named_commands_no_terminal() {
+        let mut odd = finding(Level::Problem, "w\u{1b}[1m");
+        odd.subject = "/mnt/\u{1b}[2J\nok       all is well".into();
+        odd.present = "\u{9b}1m".into();
+        odd.commands = vec!["mount '\u{7}' \\".into()];
+        let text = as_text(&[odd]);
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        assert_eq!(text.lines().count(), 5);
+        assert!(text.contains("do    mount '\\x07' \\\n"), "{text}");
     }
 
     #[test]

@@ -12,7 +12,31 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The same of bytes that may be no text.
+/// Text that is to be copied as it is: backslashes stay, and no line breaks out of it.
+pub struct Copied<'a>(pub &'a str);
+
+impl fmt::Display for Copied<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '\\' => f.write_str("\\"),
+            c => write_char(c, f),
+        })
+    }
+}
+
+/// The same of whole lines, of which each is kept: figures with names of others in between.
+pub struct Lines<'a>(pub &'a str);
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '\n' | '\\' => fmt::Write::write_char(f, c),
+            c => write_char(c, f),
+        })
+    }
+}
+
+/// [`Shown`] of bytes that may be no text.
 pub struct ShownBytes<'a>(pub &'a [u8]);
 
 impl fmt::Display for ShownBytes<'_> {
@@ -44,6 +68,8 @@ mod tests {
     fn a_line_stays_one_and_a_terminal_obeys_nobody() {
         let odd = "a\nb\r\t\u{1b}[2J\u{9b}1m\\ü ";
         assert_eq!(Shown(odd).to_string(), "a\\nb\\r\\t\\x1b[2J\\x9b1m\\\\ü ");
+        assert_eq!(Copied(odd).to_string(), "a\\nb\\r\\t\\x1b[2J\\x9b1m\\ü ");
+        assert_eq!(Lines("a\n\u{1b}\\").to_string(), "a\n\\x1b\\");
         assert_eq!(ShownBytes(b"a\nb\xff\x01").to_string(), "a\\nb\\xff\\x01");
     }
 }

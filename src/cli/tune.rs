@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::args::TuneArgs;
 use super::doctor;
+use super::shown::{Copied, Shown};
 use crate::error::{Error, Result, say};
 
 pub fn run(args: &TuneArgs) -> Result<()> {
@@ -77,7 +78,9 @@ fn plan(findings: &[Finding]) -> String {
             let _ = writeln!(
                 out,
                 "would set  {} = {}   (now {})",
-                fix.path, fix.value, finding.present
+                Shown(&fix.path),
+                Shown(&fix.value),
+                Shown(&finding.present)
             );
         }
     }
@@ -92,10 +95,11 @@ fn by_hand(findings: &[Finding]) -> String {
     for finding in findings.iter().filter(|f| f.level != Level::Ok && f.fixes.is_empty()) {
         let Finding { id, subject, present, wanted, commands, .. } = finding;
         let what = if wanted.is_empty() { present } else { wanted };
-        let subject = if subject.is_empty() { String::new() } else { format!(" {subject}:") };
-        let _ = writeln!(out, "by hand    {id}{subject} {what}");
+        let subject =
+            if subject.is_empty() { String::new() } else { format!(" {}:", Shown(subject)) };
+        let _ = writeln!(out, "by hand    {id}{subject} {}", Shown(what));
         for command in commands {
-            let _ = writeln!(out, "           {command}");
+            let _ = writeln!(out, "           {}", Copied(command));
         }
     }
     out
@@ -105,8 +109,11 @@ fn outcome(applied: &[Applied], findings: &[Finding]) -> String {
     let mut out = String::new();
     for Applied { fix, refused } in applied {
         let _ = match refused {
-            None => writeln!(out, "set        {} = {}", fix.path, fix.value),
-            Some(why) => writeln!(out, "not set    {} = {}: {why}", fix.path, fix.value),
+            None => writeln!(out, "set        {} = {}", Shown(&fix.path), Shown(&fix.value)),
+            Some(why) => {
+                let (path, value) = (Shown(&fix.path), Shown(&fix.value));
+                writeln!(out, "not set    {path} = {value}: {}", Shown(why))
+            }
         };
     }
     out.push_str(&by_hand(findings));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Finding, Persist};
+use super::{Finding, Known, Persist, quoted};
 use crate::disk::{Disk, DiskKind, Mount};
 use crate::host::Host;
 
@@ -84,9 +84,8 @@ fn file_system(mount: &Mount) -> Finding {
     match kind {
         "xfs" => finding,
         "ext4" if mount.point == "/" => finding.advice("a disk of its own with xfs for the data"),
-        "ext4" => finding
-            .advice("xfs, where the disk can be made anew")
-            .command(format!("mkfs.xfs -f {}   # empties it", mount.source)),
+        // No command: it would empty a file system that others may use too.
+        "ext4" => finding.advice("xfs, where the disk holds nothing else and can be made anew"),
         _ => finding.advice("xfs, or ext4"),
     }
 }
@@ -98,11 +97,14 @@ fn options(mount: &Mount) -> Finding {
     let shown: Vec<&str> = mount.options.iter().map(String::as_str).collect();
     let finding = Finding::ok(ID, mount.point.clone(), WHY, shown.join(","));
     let unsafe_ones = ["nobarrier", "barrier=0", "data=journal", "norecovery", "ro"];
-    let remount = |options: &str| format!("mount -o remount,{options} {}", mount.point);
+    let remount = |options: &str| format!("mount -o remount,{options} {}", quoted(&mount.point));
     if let Some(bad) = unsafe_ones.iter().find(|option| mount.has(option)) {
         let problem = finding.problem(format!("without {bad}"));
         return match *bad {
-            "nobarrier" | "barrier=0" => problem.command(remount("barrier=1")),
+            // XFS has no such option.
+            "nobarrier" | "barrier=0" if mount.file_system.starts_with("ext") => {
+                problem.command(remount("barrier=1"))
+            }
             "ro" => problem.command(remount("rw")),
             _ => problem.command(format!("take {bad} out of /etc/fstab and mount it again")),
         };
@@ -122,7 +124,7 @@ fn options(mount: &Mount) -> Finding {
     let finding = finding
         .advice(wanted.clone())
         .command(remount(&wanted))
-        .command(format!("/etc/fstab: add {wanted} to the options of {}", mount.point));
+        .command(format!("/etc/fstab: add {wanted} to the options of {}", quoted(&mount.point)));
     match discards {
         true => finding.command("systemctl enable --now fstrim.timer"),
         false => finding,
@@ -148,8 +150,10 @@ fn scheduler(host: &dyn Host, disk: &Disk) -> Finding {
     let names = offered.split_whitespace().map(|name| name.trim_matches(['[', ']']));
     let best = fine.iter().find(|fine| names.clone().any(|name| name == **fine));
     match best {
-        _ if fine.contains(&present) => finding.keep(path, present, udev(disk, "queue/scheduler")),
-        Some(best) => finding.advice(*best).fix(path, *best, udev(disk, "queue/scheduler")),
+        _ if fine.contains(&present) => {
+            finding.keep(path, present, udev(host, disk, "queue/scheduler"))
+        }
+        Some(best) => finding.advice(*best).fix(path, *best, udev(host, disk, "queue/scheduler")),
         None => finding.advice(format!("{}; this kernel offers {offered}", fine.join(" or "))),
     }
 }
@@ -171,8 +175,10 @@ fn merges(host: &dyn Host, disk: &Disk) -> Finding {
     };
     let finding = Finding::ok(ID, &*disk.name, WHY, words);
     match (disk.kind, present.as_str()) {
-        (DiskKind::Nvme, "0") => finding.advice("1").fix(path, "1", udev(disk, "queue/nomerges")),
-        (DiskKind::Nvme, _) => finding.keep(path, present, udev(disk, "queue/nomerges")),
+        (DiskKind::Nvme, "0") => {
+            finding.advice("1").fix(path, "1", udev(host, disk, "queue/nomerges"))
+        }
+        (DiskKind::Nvme, _) => finding.keep(path, present, udev(host, disk, "queue/nomerges")),
         _ => finding,
     }
 }
@@ -195,7 +201,11 @@ fn request_size(host: &dyn Host, disk: &Disk) -> Finding {
         return finding;
     }
     let wanted = wanted.to_string();
-    finding.advice(format!("{wanted} KiB")).fix(path, wanted, udev(disk, "queue/max_sectors_kb"))
+    finding.advice(format!("{wanted} KiB")).fix(
+        path,
+        wanted,
+        udev(host, disk, "queue/max_sectors_kb"),
+    )
 }
 
 fn write_cache(host: &dyn Host, disk: &Disk) -> Finding {
@@ -235,6 +245,18 @@ fn write_cache(host: &dyn Host, disk: &Disk) -> Finding {
     }
 }
 
-fn udev(disk: &Disk, attribute: &str) -> Persist {
-    Persist::Udev { disk: disk.name.clone(), attribute: attribute.to_owned() }
+fn udev(host: &dyn Host, disk: &Disk, attribute: &str) -> Persist {
+    let read = |file: &str| host.read(&format!("/sys/block/{}/{file}", disk.name)).ok();
+    // An NVMe and a virtio disk have theirs beside them, a SCSI one at its device.
+    let identity = [("wwid", "wwid"), ("wwid", "device/wwid"), ("serial", "serial")]
+        .into_iter()
+        .find_map(|(key, file)| Some((key, read(file).filter(|value| can_be_matched(value))?)));
+    let disk = Known { name: disk.name.clone(), identity };
+    Persist::Udev { disk, attribute: attribute.to_owned() }
+}
+
+/// Whether it can stand in a rule as it is: without quotes and the signs of patterns.
+fn can_be_matched(value: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || " ._-:+/".contains(c);
+    !value.is_empty() && value.chars().all(plain)
 }

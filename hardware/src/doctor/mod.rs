@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::cpu::cpus_of;
-use crate::host::Host;
+use crate::host::{Host, parse_list};
 use crate::preflight::{Check, Status};
 
 /// How a finding is to be taken.
@@ -85,11 +85,20 @@ pub enum Persist {
     /// A line of sysctl.d with this key.
     Sysctl(String),
     /// A udev rule for the disk: its attribute.
-    Udev { disk: String, attribute: String },
+    Udev { disk: Known, attribute: String },
     /// A line of tmpfiles.d.
     Tmpfiles,
     /// Its path is another one after a boot.
     Nowhere,
+}
+
+/// How a udev rule knows a disk again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Known {
+    /// Names move from disk to disk over boots: it is used where the kernel shows nothing better.
+    pub name: String,
+    /// An attribute of the disk or of its device, and its value there: `wwid`, `serial`.
+    pub identity: Option<(&'static str, String)>,
 }
 
 /// What is to be looked at.
@@ -108,7 +117,10 @@ pub fn examine(host: &dyn Host, request: &Request<'_>) -> Vec<Finding> {
     findings.extend(machine::findings(host, &setting));
     findings.extend(disks::findings(host, request.data_dirs));
     let cpus = cpus_of(host).map_or_else(Vec::new, |cpus| cpus.ids);
-    findings.extend(interrupts::findings(host, request.data_dirs, &cpus));
+    // Interrupts are the machine's: those of whoever looks under taskset do not bound them.
+    let online = host.read("/sys/devices/system/cpu/online").ok();
+    let all = online.and_then(|text| parse_list(&text)).filter(|all| !all.is_empty());
+    findings.extend(interrupts::findings(host, request.data_dirs, all.as_ref().unwrap_or(&cpus)));
     findings.extend(cpus::findings(host, &setting, &cpus));
     findings.extend(memory::findings(host));
     findings.extend(network::findings(host));
@@ -208,6 +220,19 @@ impl Finding {
     }
 }
 
+/// As one word of a shell, whatever it holds: nothing in it is run, and no line is broken.
 fn quoted(value: &str) -> String {
-    if value.contains(char::is_whitespace) { format!("'{value}'") } else { value.to_owned() }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:=@%".contains(c);
+    if !value.is_empty() && value.chars().all(is_plain) {
+        return value.to_owned();
+    }
+    if !value.contains(char::is_control) {
+        return format!("'{}'", value.replace('\'', "'\\''"));
+    }
+    let escaped = |c: char| match c {
+        '\'' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    format!("$'{}'", value.chars().map(escaped).collect::<String>())
 }

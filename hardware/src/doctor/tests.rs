@@ -264,6 +264,8 @@ fn a_disk_with_heads_wants_its_requests_sorted() {
     );
     assert_eq!(find(&findings, "disk.scheduler").wanted, "mq-deadline");
     assert!(find(&findings, "disk.mount").commands[0].contains("barrier=1"));
+    let commands = findings.iter().flat_map(|finding| &finding.commands);
+    assert!(!commands.clone().any(|command| command.contains("mkfs")), "it would empty a disk");
     assert!(find(&findings, "cpu.governor").present.contains("does not govern"));
 }
 
@@ -459,4 +461,58 @@ fn this_machine_can_be_looked_at() {
     let findings = examine(&Rooted::here(), &request);
     assert!(find(&findings, "disk.device").present.len() > 3);
     assert!(findings.len() > 15);
+}
+
+#[test]
+fn a_mount_point_is_one_word_of_its_commands() {
+    for (value, word) in [
+        ("/data", "/data"),
+        ("/a b", "'/a b'"),
+        ("/x;reboot", "'/x;reboot'"),
+        ("/it's$(id)", "'/it'\\''s$(id)'"),
+        ("/a\n\u{1b}[2J'\\", "$'/a\\u000a\\u001b[2J\\'\\\\'"),
+        ("", "''"),
+    ] {
+        assert_eq!(quoted(value), word);
+    }
+    let fake = bare_nvme();
+    let mounts = "20 1 259:5 / / rw,nobarrier - xfs /dev/nvme1n1p1 rw\n\
+                  21 20 259:5 / /data/corelane\\040;id rw - xfs /dev/nvme1n1p1 rw\n";
+    fake.file("/proc/self/mountinfo", mounts);
+    let look = |dir: &str| {
+        let dirs = [PathBuf::from(dir)];
+        examine(&fake.host(), &Request { data_dirs: &dirs, checks: &[] })
+    };
+    let findings = look("/data/corelane ;id");
+    let commands = &find(&findings, "disk.mount").commands;
+    assert_eq!(commands[0], "mount -o remount,noatime '/data/corelane ;id'");
+    // XFS knows no `barrier=1`.
+    assert!(find(&look("/other"), "disk.mount").commands[0].starts_with("take nobarrier out"));
+}
+
+#[test]
+fn a_rule_knows_its_disk_by_what_does_not_move() {
+    let fake = bare_nvme();
+    let rules = || {
+        let files = tune::files(&fake.examine());
+        files.iter().find(|file| file.path.contains("udev")).unwrap().text.clone()
+    };
+    assert!(rules().contains("KERNEL==\"nvme1n1\""));
+    fake.file("/sys/block/nvme1n1/wwid", "eui.36344630528029720025384100000001\n");
+    let by_id = "ATTRS{wwid}==\"eui.36344630528029720025384100000001\"";
+    assert!(rules().contains(by_id) && !rules().contains("KERNEL=="), "{}", rules());
+    fake.file("/sys/block/nvme1n1/wwid", "x\", RUN+=\"y\n");
+    assert!(rules().contains("KERNEL==\"nvme1n1\""), "a mark that would end its quotes");
+}
+
+#[test]
+fn interrupts_go_to_all_cpus_whoever_looks() {
+    let fake = bare_nvme();
+    fake.file("/sys/devices/system/cpu/online", "0-15\n");
+    let status = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nCpus_allowed_list:\t3\n";
+    fake.file("/proc/self/status", status);
+    let findings = fake.examine();
+    let cpus: Vec<&str> =
+        find(&findings, "irq.network").fixes.iter().map(|fix| fix.value.as_str()).collect();
+    assert_eq!(cpus, ["0", "1", "2", "3"]);
 }
