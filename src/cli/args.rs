@@ -612,7 +612,7 @@ pub struct BenchDiskArgs {
     /// Fewer sizes and depths
     #[arg(long)]
     pub quick: bool,
-    /// For each size and depth; synced appends take ten times that, with --quick four
+    /// For each size and depth; synced overwrites take ten times that, with --quick four
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub seconds: Duration,
     /// Of the test file [default: 16 GiB, or an eighth of what is free]

@@ -13,13 +13,16 @@ use reactor::Either;
 
 use super::args::BenchDiskArgs;
 use super::shown::{Lines, Shown};
-use crate::error::{Error, Result, note, say};
+use crate::error::{Error, Exit, Result, note, say};
 
 pub fn disk(args: &BenchDiskArgs) -> Result<()> {
     let places: Vec<Place> =
         args.dirs.iter().map(|dir| Place::of(dir).map_err(refused)).collect::<Result<_>>()?;
     let plan = plan(args)?;
     let preset = args.emulate.as_deref().map(Preset::named).transpose().map_err(refused)?;
+    // What cannot be kept is said now and not after minutes.
+    let profiles = profile_files(args)?;
+    let folder = args.report.as_deref().map(report_folder).transpose()?;
     let label = preset.as_ref().map(Preset::label);
     let emulation = match &preset {
         Some(preset) => {
@@ -31,53 +34,106 @@ pub fn disk(args: &BenchDiskArgs) -> Result<()> {
     let stop = stop_on_signals()?;
     let (started, began) = (rig::report::conditions::now(), Instant::now());
     let label = label.as_deref();
-    let mut found = Vec::new();
-    for place in &places {
-        let measured = disk_bench::measure(&place.dir, &plan, &stop, progress());
+    let mut found = Found::default();
+    let outcome = measure(args, &places, &plan, (label, &stop), &mut found);
+    // Files are written at full speed again.
+    drop(emulation);
+    let saved = save(&profiles, &places, &found.ceilings, &plan, label);
+    if let Some(folder) = folder.filter(|_| !found.ceilings.is_empty()) {
+        let mut report = report(&places, &found, label);
+        (report.started, report.seconds) = (started, began.elapsed().as_secs_f64());
+        if let Err(error) = &outcome {
+            report.ended_early = Some(error.to_string());
+        }
+        folder.write_report(&report).map_err(|error| refused(error.into()))?;
+        note(format_args!("report in {}", folder.path().display()));
+    }
+    outcome.and(saved)
+}
+
+/// What there is so far; an error later on does not take it away.
+#[derive(Default)]
+struct Found {
+    /// In the order of the directories.
+    ceilings: Vec<Ceilings>,
+    together: Option<disk_bench::Together>,
+    brokers: Brokers,
+}
+
+fn measure(
+    args: &BenchDiskArgs,
+    places: &[Place],
+    plan: &Plan,
+    (label, stop): (Option<&str>, &Stop),
+    found: &mut Found,
+) -> Result<()> {
+    let stopped = || Err(Error::refused("stopped by a signal", "what was measured is above"));
+    for place in places {
+        let measured = disk_bench::measure(&place.dir, plan, stop, progress());
         clear_progress();
         let measured = measured.map_err(refused)?;
         say_lines(&disk_bench::ceilings_text(place, &measured, label));
-        found.push(measured);
+        found.ceilings.push(measured);
         if stop.requested() {
-            break;
+            return stopped();
         }
     }
     let dirs: Vec<PathBuf> = places.iter().map(|place| place.dir.clone()).collect();
-    let together = match stop.requested() || dirs.len() < 2 {
-        true => None,
-        false => disk_bench::measure_together(&dirs, &plan, &stop).map_err(refused)?,
-    };
-    if let Some(together) = &together {
-        say_lines(&disk_bench::together_text(&places, together, label));
+    if dirs.len() > 1 {
+        found.together = disk_bench::measure_together(&dirs, plan, stop).map_err(refused)?;
     }
-    save(args, &places, &found, &plan, label)?;
-    let brokers = match args.broker && !stop.requested() {
-        true => brokers(args, &places, &found, label, &stop)?,
-        false => Brokers::default(),
-    };
-    // Files are written at full speed again.
-    drop(emulation);
-    if let Some(folder) = &args.report {
-        let parts: Vec<Part<'_>> =
-            places.iter().zip(&found).map(|(place, found)| Part { place, found, label }).collect();
-        let mut report = disk_bench::report(std::env::args().collect(), &parts, together.as_ref());
-        for ((place, found), on_disk) in places.iter().zip(&found).zip(&brokers.on_disks) {
-            broker::add_to(&mut report, place, found, on_disk, label);
-        }
-        if let Some(side_by_side) = &brokers.side_by_side {
-            broker::add_together(&mut report, side_by_side, label);
-        }
-        (report.started, report.seconds) = (started, began.elapsed().as_secs_f64());
-        if stop.requested() {
-            report.ended_early = Some("stopped by a signal".to_owned());
-        }
-        let written = rig::report::Folder::create(folder).and_then(|f| f.write_report(&report));
-        written.map_err(|error| refused(error.into()))?;
-        note(format_args!("report in {}", folder.display()));
+    if let Some(together) = &found.together {
+        say_lines(&disk_bench::together_text(places, together, label));
     }
-    match stop.requested() {
-        true => Err(Error::refused("stopped by a signal", "what was measured is above")),
-        false => Ok(()),
+    if args.broker && !stop.requested() {
+        brokers(args, places, &found.ceilings, (label, stop), &mut found.brokers)?;
+    }
+    if stop.requested() { stopped() } else { Ok(()) }
+}
+
+fn report(places: &[Place], found: &Found, label: Option<&str>) -> rig::report::Report {
+    let parts = places.iter().zip(&found.ceilings);
+    let parts: Vec<Part<'_>> = parts.map(|(place, found)| Part { place, found, label }).collect();
+    let together = found.together.as_ref();
+    let mut report = disk_bench::report(std::env::args().collect(), &parts, together);
+    for (part, on_disk) in parts.iter().zip(&found.brokers.on_disks) {
+        broker::add_to(&mut report, part.place, part.found, on_disk, label);
+    }
+    if let Some(side_by_side) = &found.brokers.side_by_side {
+        broker::add_together(&mut report, side_by_side, label);
+    }
+    report
+}
+
+/// A folder that can be written to and holds no report yet.
+fn report_folder(path: &Path) -> Result<rig::report::Folder> {
+    if path.join("report.json").exists() {
+        let what = format!("{} holds a report already", path.display());
+        return Err(Error::config(what, "name another folder with --report"));
+    }
+    rig::report::Folder::create(path).map_err(|error| refused(error.into()))
+}
+
+/// Where the profiles go, each a file that can be made and is not there yet.
+fn profile_files(args: &BenchDiskArgs) -> Result<Vec<PathBuf>> {
+    let Some(file) = &args.save else { return Ok(Vec::new()) };
+    let files: Vec<PathBuf> = match args.dirs.len() {
+        1 => vec![file.clone()],
+        count => (1..=count).map(|number| numbered(file, number)).collect(),
+    };
+    for path in &files {
+        // Nothing is left of it where the measurement is ended by force.
+        let made = std::fs::File::create_new(path).and_then(|_| std::fs::remove_file(path));
+        made.map_err(|error| unsaved(path, &error))?;
+    }
+    Ok(files)
+}
+
+fn unsaved(path: &Path, error: &std::io::Error) -> Error {
+    let what = format!("{}: {}", path.display(), crate::error::plain(error));
+    match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Error::config(what, "name another file with --save"),
+        _ => Error::machine(what, "name another file with --save"),
     }
 }
 
@@ -93,9 +149,9 @@ fn brokers(
     args: &BenchDiskArgs,
     places: &[Place],
     found: &[Ceilings],
-    label: Option<&str>,
-    stop: &Stop,
-) -> Result<Brokers> {
+    (label, stop): (Option<&str>, &Stop),
+    brokers: &mut Brokers,
+) -> Result<()> {
     let binary = std::env::current_exe().map_err(|error| {
         Error::machine(format!("this program: {}", crate::error::plain(&error)), "")
     })?;
@@ -105,7 +161,6 @@ fn brokers(
         true => Loads::quick(args.seconds * 2),
         false => Loads::full(args.seconds * 5),
     };
-    let mut brokers = Brokers::default();
     let tell = progress();
     for (place, ceilings) in places.iter().zip(found) {
         let on_disk = broker::measure(place, &setup, &loads, stop, &tell);
@@ -114,7 +169,7 @@ fn brokers(
         say_lines(&broker::on_disk_text(place, ceilings, &on_disk, label));
         brokers.on_disks.push(on_disk);
         if stop.requested() {
-            return Ok(brokers);
+            return Ok(());
         }
     }
     if places.len() > 1 {
@@ -124,7 +179,7 @@ fn brokers(
         say_lines(&broker::side_by_side_text(&together, label));
         brokers.side_by_side = Some(together);
     }
-    Ok(brokers)
+    Ok(())
 }
 
 /// What a broker may keep on its disk at a time; retention is some seconds behind the load.
@@ -148,24 +203,21 @@ fn plan(args: &BenchDiskArgs) -> Result<Plan> {
 
 /// A profile for each directory that was measured in full.
 fn save(
-    args: &BenchDiskArgs,
+    files: &[PathBuf],
     places: &[Place],
     found: &[Ceilings],
     plan: &Plan,
     label: Option<&str>,
 ) -> Result<()> {
-    let Some(file) = &args.save else { return Ok(()) };
-    for (number, (place, found)) in places.iter().zip(found).enumerate() {
+    for (path, (place, found)) in files.iter().zip(places.iter().zip(found)) {
         if found.stopped {
             continue;
         }
-        let path = if places.len() == 1 { file.clone() } else { numbered(file, number + 1) };
         let profile = disk_bench::profile(place, found, plan, label.map(str::to_owned));
         let text = profile.and_then(|profile| Ok(profile.write()?)).map_err(refused)?;
-        std::fs::write(&path, text).map_err(|error| {
-            let what = format!("{}: {}", path.display(), crate::error::plain(&error));
-            Error::machine(what, "name another file with --save")
-        })?;
+        let file = std::fs::File::create_new(path);
+        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|error| unsaved(path, &error))?;
         note(format_args!("profile in {}", path.display()));
     }
     Ok(())
@@ -178,7 +230,8 @@ fn numbered(file: &Path, number: usize) -> PathBuf {
     file.with_file_name(format!("{stem}-{number}{}", ending.unwrap_or_default()))
 }
 
-/// SIGINT and SIGTERM end what is measured after its requests in flight; a thread waits for them.
+/// SIGINT and SIGTERM end what is measured after its requests in flight; a thread waits for them. The
+/// second one ends the program at once, and its brokers with it: a disk that hangs holds nobody.
 fn stop_on_signals() -> Result<Stop> {
     let stop = Stop::default();
     let told = stop.clone();
@@ -193,6 +246,9 @@ fn stop_on_signals() -> Result<Stop> {
         };
         if let Either::Left(Ok(_)) = reactor::race(reactor::signal::termination(), tell).await {
             told.request();
+            if reactor::signal::termination().await.is_ok() {
+                std::process::exit(i32::from(Exit::Interrupted.code()));
+            }
         }
     };
     let ring = |error| refused(disk_bench::Error::Ring(error));

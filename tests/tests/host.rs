@@ -149,6 +149,29 @@ fn ctrl_c_ends_a_measurement_with_what_there_is() {
 }
 
 #[test]
+fn an_error_later_on_takes_nothing_away_and_what_is_there_is_kept() {
+    let folder = temporary_folder("host-").expect("a folder");
+    let disk = folder.path().join("disk");
+    std::fs::create_dir(&disk).expect("a folder");
+    let (profile, report) = (folder.path().join("p.toml"), folder.path().join("report"));
+    let bench =
+        ["bench", "disk", text(&disk), "--quick", "--seconds", "0.01", "--file-size", "64M"];
+    // There is no port behind the last one, which is seen when the disk was measured.
+    let broker = ["--broker", "--shards", "2", "--port", "65535"];
+    let keep = ["--save", text(&profile), "--report", text(&report)];
+    let ended = corelane(&[&bench[..], &broker, &keep].concat(), b"");
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no 2 free ports"), "{}", ended.stderr);
+    assert!(profile.is_file(), "the profile is lost");
+    let kept = std::fs::read_to_string(report.join("report.json")).expect("a report");
+    assert!(kept.contains("no 2 free ports"), "it does not say why it ends");
+    let save = ["--save", text(&profile)];
+    corelane(&[&bench[..], &save].concat(), b"").refused(2, &["p.toml", "--save"]);
+    let to_report = ["--report", text(&report)];
+    corelane(&[&bench[..], &to_report].concat(), b"").refused(2, &["holds a report already"]);
+}
+
+#[test]
 fn a_measurement_that_is_killed_leaves_no_file() {
     let folder = temporary_folder("host-").expect("a folder");
     let mut child = start_long(folder.path(), &[]);

@@ -26,6 +26,8 @@ const RING_ENTRIES: u32 = 256;
 #[derive(Debug, Clone, Default)]
 pub struct Ceilings {
     pub file_bytes: u64,
+    /// Of the minute before it began.
+    pub load_average: f64,
     pub sequential_write: Vec<Figures>,
     pub sequential_read: Vec<Figures>,
     pub random_read: Vec<Figures>,
@@ -82,9 +84,10 @@ async fn measure_here(
     tell: &dyn Fn(&str),
 ) -> Result<Ceilings> {
     let failed = || Error::io("measure in", dir);
+    let load_average = crate::facts::load_average();
     tell("filling the file");
     let target = Rc::new(Target::make(dir, plan, stop).await?);
-    let mut found = Ceilings { file_bytes: target.bytes, ..Ceilings::default() };
+    let mut found = Ceilings { file_bytes: target.bytes, load_average, ..Ceilings::default() };
     let size = hardware::format_size;
     for (kind, name) in [(Kind::SequentialWrite, "write"), (Kind::SequentialRead, "read")] {
         for &bytes in &plan.sizes {
@@ -123,8 +126,8 @@ async fn measure_here(
             found.mixed.push((write.clone(), read.clone()));
         }
     }
-    tell(&format!("synced append {}", size(SMALL)));
-    let synced = probe::run(&target, Kind::SyncedAppend, SMALL, 1, plan.synced, stop).await;
+    tell(&format!("synced overwrite {}", size(SMALL)));
+    let synced = probe::run(&target, Kind::SyncedOverwrite, SMALL, 1, plan.synced, stop).await;
     let synced = synced.map_err(failed())?;
     found.stopped = stop.requested();
     // What there is of it is whole: they came one after the other.

@@ -98,7 +98,7 @@ pub fn profile(
             file_bytes: found.file_bytes,
             seconds_per_cell: plan.cell.as_secs_f64(),
             prefilled: true,
-            load_average: load_average(),
+            load_average: found.load_average,
         },
         synced_append: SyncedAppend {
             request_bytes: synced.request_bytes,
@@ -148,7 +148,7 @@ fn machine() -> HostFacts {
     }
 }
 
-/// Of the last minute; what is measured here is part of it.
+/// Of the last minute.
 pub fn load_average() -> f64 {
     let text = Rooted::here().read("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0.0)

@@ -20,8 +20,9 @@ pub enum Kind {
     SequentialWrite,
     SequentialRead,
     RandomRead,
-    /// One after the other, each on the device before the next.
-    SyncedAppend,
+    /// One after the other, each on the device before the next, over blocks that are there: what the
+    /// log does in segments made ahead. A growing file's appends are slower.
+    SyncedOverwrite,
 }
 
 /// What came of a cell.
@@ -115,7 +116,7 @@ impl Lanes {
             let (offset, bytes) = (self.offset(), self.request_bytes);
             match self.kind {
                 Kind::SequentialWrite => target.write(offset, bytes).await?,
-                Kind::SyncedAppend => {
+                Kind::SyncedOverwrite => {
                     target.write_with(offset, bytes, Durability::Synced).await?;
                 }
                 Kind::SequentialRead | Kind::RandomRead => {

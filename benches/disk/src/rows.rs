@@ -67,7 +67,7 @@ fn rows(part: &Part<'_>) -> Vec<Row> {
         rows.push(row(part, "random read beside writes", NOTHING, read));
     }
     if let Some(synced) = &found.synced_append {
-        rows.push(row(part, "synced append", SYNCED, synced));
+        rows.push(row(part, "synced overwrite", SYNCED, synced));
     }
     rows
 }

@@ -35,7 +35,7 @@ pub fn ceilings_text(place: &Place, found: &Ceilings, label: Option<&str>) -> St
             .map(|percentile| format!("p{percentile} {}", time(synced.micros(percentile))));
         let _ = writeln!(
             out,
-            "{} appends, each synced: {:.0} a second; {}, max {}",
+            "{} overwrites, each synced: {:.0} a second; {}, max {}",
             format_size(synced.request_bytes),
             synced.per_second(),
             percentiles.join(", "),

@@ -46,7 +46,7 @@ fn a_broker_is_held_against_its_disk_and_leaves_nothing() {
         assert_eq!((here.closed.len(), here.curve.len()), (2, 2));
         for closed in &here.closed {
             assert!(closed.sample.bytes > 0.0, "nothing went through");
-            assert!(!closed.limit(1).is_empty());
+            assert!(!closed.limit(1).words().is_empty());
         }
         assert!(here.curve[0].load < here.curve[1].load);
     }

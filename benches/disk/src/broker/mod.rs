@@ -23,7 +23,7 @@ use hdrhistogram::Histogram;
 use rig::cluster::{self, Topic};
 use rig::payload::Batch;
 use rig::sample::{Sample, Windows};
-use rig::{latency, produce};
+use rig::{latency, procfs, produce};
 
 use crate::device::{Activity, Counters};
 use crate::error::{Error, Result};
@@ -123,24 +123,96 @@ pub struct Closed {
 
 impl Closed {
     /// Which end was reached, as far as counters tell.
-    pub fn limit(&self, shards: u16) -> &'static str {
-        const BUSY: f64 = 0.9;
+    pub fn limit(&self, shards: u16) -> Limit {
         let Sample { seconds, broker_cpu_seconds, client_cpu_seconds, other_cpu_seconds, .. } =
             self.sample;
-        let client_threads = self.shape.connections as f64;
-        let cores = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         let all = broker_cpu_seconds + client_cpu_seconds + other_cpu_seconds;
-        if broker_cpu_seconds / seconds >= BUSY * f64::from(shards) {
-            "the broker's core"
-        } else if client_cpu_seconds / seconds >= BUSY * client_threads {
-            "the client"
-        } else if self.activity.busy_percent >= BUSY * 100.0 {
-            "the disk, or waiting for each write"
-        } else if all / seconds >= BUSY * cores {
-            "the machine's cores, others' work included"
-        } else {
-            "none of broker core, client, disk and machine: waiting in between"
+        let short = short_of(
+            self.shape.connections,
+            client_cpu_seconds / seconds,
+            all / seconds,
+            machine_cores(),
+        );
+        match short {
+            _ if broker_cpu_seconds / seconds >= BUSY * f64::from(shards) => Limit::Broker,
+            Some(Short::Client) => Limit::Client,
+            _ if self.activity.busy_percent >= BUSY * 100.0 => Limit::Disk,
+            Some(Short::Machine) => Limit::Machine,
+            None => Limit::Unknown,
         }
+    }
+
+    /// Why it says nothing of broker or disk, if so.
+    pub fn void(&self, shards: u16) -> Option<&'static str> {
+        match self.limit(shards) {
+            Limit::Client => Some(Short::Client.words()),
+            Limit::Machine => Some(Short::Machine.words()),
+            _ => None,
+        }
+    }
+}
+
+/// The end that a closed loop reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    Broker,
+    Client,
+    Disk,
+    Machine,
+    Unknown,
+}
+
+impl Limit {
+    pub fn words(self) -> &'static str {
+        match self {
+            Limit::Broker => "the broker's core",
+            Limit::Client => "the client",
+            Limit::Disk => "the disk, or waiting for each write",
+            Limit::Machine => "the machine's cores, others' work included",
+            Limit::Unknown => "none of broker core, client, disk and machine: waiting in between",
+        }
+    }
+}
+
+/// What a load may have lacked itself, so that its figures are not the broker's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Short {
+    Client,
+    Machine,
+}
+
+impl Short {
+    fn words(self) -> &'static str {
+        match self {
+            Short::Client => "the client used up its cores",
+            Short::Machine => "all cores of the machine were in use, so the client waited for one",
+        }
+    }
+}
+
+/// A core, or a disk, of which that part is used has no time left that counts.
+const BUSY: f64 = 0.9;
+
+/// `client` and `all` are cores in use. More threads than cores use no more than the cores.
+fn short_of(threads: usize, client: f64, all: f64, cores: f64) -> Option<Short> {
+    if client >= BUSY * (threads as f64).min(cores) {
+        Some(Short::Client)
+    } else if all >= BUSY * cores {
+        Some(Short::Machine)
+    } else {
+        None
+    }
+}
+
+fn machine_cores() -> f64 {
+    // Of the machine, as the counter of all work is, and not only those that this program may use.
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let is_core = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    match text.lines().filter(is_core).count() {
+        0 => std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64),
+        count => count as f64,
     }
 }
 
@@ -152,6 +224,10 @@ pub struct Point {
     /// Microseconds; `None` where the broker fell behind.
     pub latency: Option<Histogram<u64>>,
     pub activity: Activity,
+    /// In use by this program.
+    pub client_cores: f64,
+    /// Why its latency is not the broker's, if so.
+    pub void: Option<&'static str>,
 }
 
 /// The broker on one disk under one promise.
@@ -210,7 +286,10 @@ pub fn measure(
             here.curve.push(point);
         }
         let p99 = |latency: &Histogram<u64>| latency.value_at_percentile(99.0) as f64;
-        let step = |point: &Point| Step { p99: point.latency.as_ref().map(p99) };
+        // One that says nothing of the broker is no knee of it.
+        let step = |point: &Point| Step {
+            p99: point.latency.as_ref().filter(|_| point.void.is_none()).map(p99),
+        };
         here.knee = knee(&here.curve.iter().map(step).collect::<Vec<_>>());
         found.push(here);
     }
@@ -257,12 +336,14 @@ fn closed(
     let load =
         produce::Load { topic, batch, connections: shape.connections, in_flight: shape.in_flight };
     let windows = Windows { warmup: Duration::ZERO, length: window, count: 1 };
-    let before = Counters::now(&place.disks);
+    let (before, began) = (Counters::now(&place.disks), std::time::Instant::now());
     let samples = produce::run_windows(&load, broker.pid(), &windows)?;
+    // Longer than the sample: requests in flight come back before this.
+    let seconds = began.elapsed().as_secs_f64();
     let after = Counters::now(&place.disks);
     let sample = samples.into_iter().next();
     let sample = sample.ok_or_else(|| Error::Broker("took nothing in the time given".into()))?;
-    Ok(Closed { shape, sample, activity: before.until(&after, sample.seconds) })
+    Ok(Closed { shape, sample, activity: before.until(&after, seconds) })
 }
 
 fn open(
@@ -280,16 +361,24 @@ fn open(
         warmup: WARM_UP,
         length: window,
     };
+    let used = || -> Result<(f64, f64)> {
+        Ok((procfs::cpu_seconds(std::process::id())?, procfs::machine_cpu_seconds()?))
+    };
     let before = Counters::now(&place.disks);
-    let began = std::time::Instant::now();
+    let (began, cpu) = (std::time::Instant::now(), used()?);
     let latency = match latency::run(&load) {
         Ok(latency) => Some(latency),
         Err(rig::error::Error::FallsBehind { .. }) => None,
         Err(error) => return Err(error.into()),
     };
     let seconds = began.elapsed().as_secs_f64();
+    let (client, all) = used()?;
+    let (client_cores, all_cores) = ((client - cpu.0) / seconds, (all - cpu.1) / seconds);
     let activity = before.until(&Counters::now(&place.disks), seconds);
-    Ok(Point { load: megabytes_per_second, latency, activity })
+    // One that sends and one that receives on each connection.
+    let short = short_of(2 * SPREAD.connections, client_cores, all_cores, machine_cores());
+    let void = short.map(Short::words);
+    Ok(Point { load: megabytes_per_second, latency, activity, client_cores, void })
 }
 
 /// Large batches on every disk: each broker alone, then all at the same time.
@@ -372,6 +461,16 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+
+    #[test]
+    fn a_client_without_cores_is_told_however_many_threads_it_has() {
+        // On two cores, of which a broker has one, four connections never use 3.6.
+        assert_eq!(short_of(4, 1.9, 2.0, 2.0), Some(Short::Client));
+        assert_eq!(short_of(4, 0.9, 1.95, 2.0), Some(Short::Machine));
+        assert_eq!(short_of(4, 0.9, 1.95, 16.0), None);
+        assert_eq!(short_of(1, 0.95, 2.0, 16.0), Some(Short::Client));
+        assert!(machine_cores() >= 1.0);
+    }
 
     const MIB: u64 = 1 << 20;
     /// Less than what Kafka's default lets deleted files lie.

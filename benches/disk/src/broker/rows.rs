@@ -105,9 +105,7 @@ fn closed_row(id: &str, here: &OnDisk, closed: &Closed, ceiling: f64) -> Row {
         ]);
     }
     row.measures = all.into_iter().flatten().collect();
-    if closed.limit(here.shards) == "the client" {
-        row.void_reason = Some("the client used up its cores".to_owned());
-    }
+    row.void_reason = closed.void(here.shards).map(str::to_owned);
     row
 }
 
@@ -138,7 +136,9 @@ fn point_row(id: &str, here: &OnDisk, point: &Point, knee: bool) -> Row {
         measure("p99.9", "µs", Better::Lower, micros(99.9)),
         measure("max", "µs", Better::Lower, latency.max() as f64),
         measure("device busy", "%", Better::Neither, point.activity.busy_percent),
+        measure("client cores", "%", Better::Neither, point.client_cores * 100.0),
     ];
+    row.void_reason = point.void.map(str::to_owned);
     row.measures = all.into_iter().flatten().collect();
     row.histograms = vec![kept];
     row

@@ -45,8 +45,11 @@ fn closed_lines(out: &mut String, closed: &Closed, ceiling: f64, shards: u16) {
         shape.partitions,
         format_size(shape.batch_bytes as u64),
         rate / ceiling * 100.0,
-        closed.limit(shards)
+        closed.limit(shards).words()
     );
+    if let Some(why) = closed.void(shards) {
+        let _ = writeln!(out, "    void: {why}");
+    }
     let cores = |cpu: f64| cpu / sample.seconds;
     let _ = writeln!(
         out,
@@ -85,6 +88,7 @@ fn curve_lines(out: &mut String, here: &OnDisk) {
     for (number, point) in here.curve.iter().enumerate() {
         let load = format!("{:.0}", point.load);
         let knee = if here.knee == Some(number) { "  <- knee" } else { "" };
+        let void = point.void.map_or(String::new(), |why| format!("  void: {why}"));
         let Some(latency) = &point.latency else {
             let _ = writeln!(out, "    {load:>9}  fell behind: more than it can take");
             continue;
@@ -93,10 +97,10 @@ fn curve_lines(out: &mut String, here: &OnDisk) {
         let busy = format!("{:.0} %", point.activity.busy_percent);
         let figures = [load, at(50.0), at(99.0), at(99.9), time(latency.max() as f64), busy];
         let line = figures.map(|figure| format!("{figure:>9}")).concat();
-        let _ = writeln!(out, "    {line}{knee}");
+        let _ = writeln!(out, "    {line}{knee}{void}");
     }
     if here.knee.is_none() {
-        out.push_str("    no knee: not even the lowest load holds\n");
+        out.push_str("    no knee: not even the lowest load holds, or it is void\n");
     }
 }
 
@@ -159,8 +163,14 @@ mod tests {
             shards: 1,
             closed: vec![closed],
             curve: vec![
-                Point { load: 100.0, latency: Some(latency), activity },
-                Point { load: 900.0, latency: None, activity },
+                Point {
+                    load: 100.0,
+                    latency: Some(latency),
+                    activity,
+                    client_cores: 0.5,
+                    void: None,
+                },
+                Point { load: 900.0, latency: None, activity, client_cores: 0.5, void: None },
             ],
             knee: Some(0),
         };
