@@ -16,7 +16,17 @@ fn commit() -> Option<String> {
     for name in ["HEAD", "logs/HEAD"] {
         println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", name])?);
     }
+    for file in sources()? {
+        println!("cargo::rerun-if-changed={file}");
+    }
     git(&["describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"])
+}
+
+/// What is tracked and not prose: an edit without a commit makes the build a dirty one.
+pub fn sources() -> Option<Vec<String>> {
+    let but = [":(top,exclude)*.md", ":(top,exclude)benches/results", ":(top,exclude)docs"];
+    let names = git(&[&["ls-files", "-z", ":/"][..], &but].concat())?;
+    Some(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
 fn git(arguments: &[&str]) -> Option<String> {

@@ -21,6 +21,18 @@ fn process_ticks(text: &str) -> Option<u64> {
     Some(user + system)
 }
 
+/// What this thread so far waited for a processor while it could have run; `None` where the kernel
+/// does not count that.
+pub fn thread_waited_seconds() -> Option<f64> {
+    waited_seconds(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+/// Nanoseconds on a processor, nanoseconds waiting for one, and how often it got one.
+fn waited_seconds(text: &str) -> Option<f64> {
+    let waited: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(waited as f64 / 1e9)
+}
+
 /// Processor time that the machine spent on anything, and what the hypervisor kept from it.
 pub fn machine_cpu_seconds() -> Result<f64> {
     let path = "/proc/stat";
@@ -255,5 +267,11 @@ mod tests {
         assert!(open_files(std::process::id()).unwrap() > 0.0);
         assert!(bytes_read(std::process::id()).unwrap() > 0.0);
         assert!(machine(Path::new("/")).unwrap().memory_bytes > 0.0);
+    }
+
+    #[test]
+    fn the_wait_for_a_processor_is_read() {
+        assert_eq!(waited_seconds("700000000 1500000000 12\n"), Some(1.5));
+        assert_eq!(waited_seconds("700000000\n"), None);
     }
 }

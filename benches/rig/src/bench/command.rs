@@ -108,6 +108,10 @@ pub fn list() -> Result<String> {
 pub fn run(args: &BenchArgs, command: Vec<String>, stop: &AtomicBool) -> Result<Done> {
     let workloads = workloads(args)?;
     let begun = Instant::now();
+    if let Some(pid) = args.broker_pid {
+        let gone = |_| Error::Usage(format!("--broker-pid {pid}: there is no such process"));
+        procfs::cpu_seconds(pid).map_err(gone)?;
+    }
     let at = address(&args.bootstrap)?;
     let known = Known::ask(at)?;
     raise_files();
@@ -190,12 +194,11 @@ impl Rate<'_> {
         }
         // A load that was stopped while it warmed up has measured nothing.
         measured.retain(|one| one.recorder.window.until > one.recorder.window.from);
-        let source =
-            Source { workload: self.workload, rate: self.rate, durability, measured: &measured };
-        if let Some(mut row) = rows::row(&source, self.folder)? {
-            row.id = unique(&row.id, report);
-            report.rows.push(row);
-        }
+        let (workload, rate) = (self.workload, self.rate);
+        // Files are named after it.
+        let id = unique(&rows::id(workload, rate), report);
+        let source = Source { id, workload, rate, durability, measured: &measured };
+        report.rows.extend(rows::row(&source, self.folder)?);
         Ok(())
     }
 }

@@ -14,6 +14,9 @@ use crate::report::histogram;
 /// Steps of series at most; a longer load has longer steps.
 const STEPS_MAX: u64 = 600;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Due records are counted in slots of a hundredth of a second, in longer ones where a load is long.
+const SLOT_NS: u64 = SECOND_NS / 100;
+const SLOTS_MAX: u64 = 1 << 16;
 /// How often a thread lets others see its latest latencies.
 const PUBLISH_NS: u64 = SECOND_NS / 4;
 
@@ -131,12 +134,62 @@ pub struct Recorder {
     /// Due in the window and not done when the load ended; their latencies are what they had by
     /// then.
     pub unfinished: u64,
+    /// Not consumed when the load ended, with as much waiting time as they had by then.
+    pub unread: u64,
+    /// Transactions whose commit was not answered when the load ended, likewise.
+    pub uncommitted: u64,
     pub tried_again: u64,
+    /// Where records are followed from due to consumed.
+    owed: Option<Owed>,
     recent: Histogram<u64>,
     published: u64,
 }
 
+/// What consumers have still to read, by when it was due: producers add, consumers take away, on
+/// whatever thread they are. Only the sum over all threads says anything.
+#[derive(Debug, Clone)]
+struct Owed {
+    from: u64,
+    slot: u64,
+    slots: Vec<i64>,
+    /// Of a record that is produced.
+    times: i64,
+    /// When the last thread ended.
+    ended: u64,
+}
+
+impl Owed {
+    fn new(window: Window, times: usize) -> Self {
+        let length = window.until - window.from;
+        let slot = SLOT_NS.max(length.div_ceil(SLOTS_MAX));
+        let slots = vec![0; usize::try_from(length.div_ceil(slot)).unwrap_or(0)];
+        let times = i64::try_from(times).unwrap_or(i64::MAX);
+        Owed { from: window.from, slot, slots, times, ended: 0 }
+    }
+
+    fn count(&mut self, due: u64, by: i64) {
+        let at =
+            due.checked_sub(self.from).and_then(|since| usize::try_from(since / self.slot).ok());
+        if let Some(count) = at.and_then(|at| self.slots.get_mut(at)) {
+            *count += by;
+        }
+    }
+}
+
 impl Recorder {
+    /// Every record that is produced is to be read so many times; what is not counts too, once
+    /// [`Recorder::settle`] was called.
+    pub fn followed(mut self, times: usize) -> Self {
+        self.owed = Some(Owed::new(self.window, times));
+        self
+    }
+
+    fn produced(&mut self, due: u64) {
+        if let Some(owed) = &mut self.owed {
+            owed.count(due, owed.times);
+        }
+    }
+
     pub fn new(window: Window) -> Self {
         Recorder {
             window,
@@ -147,7 +200,10 @@ impl Recorder {
             steps: vec![Step::default(); window.steps()],
             committed: 0,
             unfinished: 0,
+            unread: 0,
+            uncommitted: 0,
             tried_again: 0,
+            owed: None,
             recent: coarse(),
             published: 0,
         }
@@ -164,6 +220,7 @@ impl Recorder {
         for due in dues {
             let took = now.saturating_sub(*due);
             self.recent.saturating_record(took);
+            self.produced(*due);
             let Some(at) = self.window.step_of(*due) else { continue };
             self.produced.saturating_record(took);
             if let Some(step) = self.steps.get_mut(at) {
@@ -192,6 +249,9 @@ impl Recorder {
     pub fn arrived(&mut self, due: u64, now: u64) {
         let took = now.saturating_sub(due);
         self.recent.saturating_record(took);
+        if let Some(owed) = &mut self.owed {
+            owed.count(due, -1);
+        }
         let Some(at) = self.window.step_of(due) else { return };
         self.consumed.saturating_record(took);
         if let Some(step) = self.steps.get_mut(at) {
@@ -216,9 +276,43 @@ impl Recorder {
 
     /// Will not be done any more.
     pub fn gave_up(&mut self, due: u64, now: u64) {
+        self.produced(due);
         if self.window.holds(due) {
             self.unfinished += 1;
             self.produced.saturating_record(now.saturating_sub(due));
+        }
+    }
+
+    /// Will not be committed any more.
+    pub fn gave_up_commit(&mut self, first_due: u64, now: u64) {
+        if self.window.holds(first_due) {
+            self.uncommitted += 1;
+            self.transactions.saturating_record(now.saturating_sub(first_due));
+        }
+    }
+
+    pub fn ended(&mut self, now: u64) {
+        if let Some(owed) = &mut self.owed {
+            owed.ended = now;
+        }
+    }
+
+    /// Of all threads: what was due and did not come to its consumers counts with the time it had
+    /// waited when the load ended. Otherwise a consumer that is far behind would lose its worst
+    /// records and look fast.
+    pub fn settle(&mut self) {
+        let Some(owed) = self.owed.take() else { return };
+        for (due, count) in (owed.from..).step_by(owed.slot as usize).zip(owed.slots) {
+            let Some(count) = u64::try_from(count).ok().filter(|count| *count > 0) else {
+                continue;
+            };
+            let waited = owed.ended.saturating_sub(due);
+            self.unread += count;
+            self.consumed.saturating_record_n(waited, count);
+            let step = self.window.step_of(due).and_then(|at| self.steps.get_mut(at));
+            if let Some(step) = step {
+                step.consumed.get_or_insert_with(coarse).saturating_record_n(waited, count);
+            }
         }
     }
 
@@ -243,6 +337,12 @@ impl Recorder {
         let _ = self.slip.add(&other.slip);
         self.committed += other.committed;
         self.unfinished += other.unfinished;
+        self.unread += other.unread;
+        self.uncommitted += other.uncommitted;
+        if let Some((mine, theirs)) = self.owed.as_mut().zip(other.owed.as_ref()) {
+            mine.ended = mine.ended.max(theirs.ended);
+            mine.slots.iter_mut().zip(&theirs.slots).for_each(|(mine, theirs)| *mine += theirs);
+        }
         self.tried_again += other.tried_again;
         for (mine, theirs) in self.steps.iter_mut().zip(&other.steps) {
             mine.acked_records += theirs.acked_records;
@@ -301,5 +401,38 @@ mod tests {
         let bytes: Vec<u64> = one.steps.iter().map(|step| step.acked_bytes).collect();
         assert_eq!(bytes, [20, 10]);
         assert!(one.steps[1].produced.is_some());
+    }
+
+    #[test]
+    fn what_was_not_read_counts_with_the_time_it_waited() {
+        let live = Live::default();
+        let recorder = || Recorder::new(Window::new(1.0, 2.0)).followed(2);
+        let (mut producing, mut reading) = (recorder(), recorder());
+        // One in the warm-up, and three that two groups are to read; one is never acknowledged.
+        let dues = [SECOND_NS / 2, SECOND_NS, 2 * SECOND_NS + 1];
+        producing.acked(&live, &dues, 3, 30, 2 * SECOND_NS + 2);
+        producing.gave_up(3 * SECOND_NS - 1, 12 * SECOND_NS);
+        producing.ended(12 * SECOND_NS);
+        for due in [SECOND_NS / 2, SECOND_NS, SECOND_NS, 2 * SECOND_NS + 1] {
+            reading.arrived(due, due + 1_000_000);
+        }
+        reading.ended(13 * SECOND_NS);
+        reading.add(&producing);
+        reading.settle();
+        assert_eq!((reading.unread, reading.consumed.len()), (3, 6));
+        // One of a second and two of the next one.
+        assert!(reading.consumed.value_at_percentile(100.0) >= 11 * SECOND_NS - 1_000_000);
+        assert!(reading.consumed.value_at_percentile(60.0) >= 10 * SECOND_NS);
+        assert!(reading.consumed.value_at_percentile(50.0) < 2_000_000);
+        assert!(reading.steps[1].consumed.as_ref().is_some_and(|step| step.len() == 4));
+    }
+
+    #[test]
+    fn a_commit_that_did_not_come_counts_with_the_time_it_waited() {
+        let mut recorder = Recorder::new(Window::new(1.0, 2.0));
+        recorder.gave_up_commit(SECOND_NS / 2, 9 * SECOND_NS);
+        recorder.gave_up_commit(SECOND_NS, 9 * SECOND_NS);
+        assert_eq!((recorder.uncommitted, recorder.transactions.len()), (1, 1));
+        assert!(recorder.transactions.max() >= 7 * SECOND_NS);
     }
 }

@@ -188,8 +188,12 @@ impl Producer {
     }
 
     /// A closed loop has something to take up at once.
-    pub fn takes_more(&self) -> bool {
-        self.templates.is_none() && self.has_room()
+    pub fn takes_more(&self, in_flight: usize) -> bool {
+        if self.templates.is_none() {
+            return self.has_room();
+        }
+        // Without acknowledgements what the kernel took is done, and no event tells of it.
+        self.lanes.iter().any(|lane| !lane.partitions.is_empty() && lane.flying.len() < in_flight)
     }
 
     fn has_room(&self) -> bool {
@@ -208,7 +212,7 @@ impl Producer {
     /// A closed loop: takes up records until the buffer is full, at most so many.
     pub fn fill(&mut self, most: usize, shop: &mut Shop<'_>) -> Result<()> {
         if self.templates.is_some() {
-            return self.send_templates(shop);
+            return self.send_templates(most, shop);
         }
         for _ in 0..most {
             if !self.has_room() {
@@ -506,8 +510,15 @@ impl Producer {
             && self.txn.as_ref().is_none_or(|txn| !txn.is_begun())
     }
 
-    /// The load ends: what is not acknowledged will not be any more.
-    pub fn give_up(&mut self, recorder: &mut Recorder, now: u64) {
+    /// The load ends: what is not acknowledged will not be any more, nor will a transaction be
+    /// committed, those that were still to begin among them.
+    pub fn give_up(&mut self, transaction_records: usize, recorder: &mut Recorder, now: u64) {
+        if let Some(txn) = &self.txn {
+            let waiting = self.waiting.iter().step_by(transaction_records.max(1));
+            for first in txn.uncommitted().iter().chain(waiting) {
+                recorder.gave_up_commit(*first, now);
+            }
+        }
         let flying = self.lanes.iter().flat_map(|lane| &lane.flying);
         let flying = flying.flat_map(|request| &request.batches).map(|(_, sealed)| sealed);
         let parts = self.parts.iter();
@@ -519,10 +530,14 @@ impl Producer {
         }
     }
 
-    fn send_templates(&mut self, shop: &mut Shop<'_>) -> Result<()> {
+    /// To each node what may be on the way, or at most so many records and a request: where nothing
+    /// is acknowledged the kernel may take bytes for ever.
+    fn send_templates(&mut self, most: usize, shop: &mut Shop<'_>) -> Result<()> {
         let Some(templates) = self.templates.clone() else { return Ok(()) };
         for at in 0..self.lanes.len() {
+            let mut records = 0;
             while let Some(lane) = self.lanes.get(at)
+                && records < most
                 && lane.flying.len() < shop.workload.in_flight
                 && !lane.partitions.is_empty()
             {
@@ -537,6 +552,7 @@ impl Producer {
                     }
                     self.turn += 1;
                     size += template.bytes.len();
+                    records += usize::try_from(template.records).unwrap_or(most);
                     let Some(part) = self.parts.get_mut(partition) else { break };
                     let identity = self.identity.map(|(id, epoch)| (id, epoch, part.sequence));
                     part.sequence = advance(part.sequence, template.records);
@@ -629,4 +645,49 @@ fn gather(
         }
     }
     Ok(batches)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::bench::content::Pool;
+    use crate::bench::link;
+    use crate::bench::measure::Window;
+
+    #[test]
+    fn without_acknowledgements_a_closed_loop_takes_up_a_bounded_number() {
+        let workload =
+            Workload { acks: Acks::None, batch_bytes: 1_000, partitions: 1, ..Workload::default() };
+        let pool = Pool::make(&workload).unwrap();
+        let templates = Template::all(&workload, &pool, 0).unwrap();
+        let writer = Writer::new(&pool, &workload, 0);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let node = listener.local_addr().unwrap();
+        let (link, _inbox) = link::open(node).unwrap();
+        let topic = Topic { name: "t".to_owned(), id: wire::Uuid::ZERO, leaders: vec![node] };
+        let mut one = Producer::new(0, &Arc::new(topic), &[(node, 0)], writer, templates, 1 << 20);
+        let mut recorder = Recorder::new(Window::new(0.0, 1.0));
+        let live = Live::default();
+        // Less than the kernel takes without anybody who reads.
+        one.fill(
+            10,
+            &mut Shop {
+                workload: &workload,
+                version: 9,
+                links: &mut [link],
+                recorder: &mut recorder,
+                live: &live,
+                lingering: &mut VecDeque::new(),
+                now: 0,
+                now_ms: 0,
+            },
+        )
+        .unwrap();
+        let records = recorder.steps.iter().map(|step| step.acked_records).sum::<u64>();
+        assert!((10..100).contains(&records), "{records}");
+        // Its thread comes again at once, with another look at the time.
+        assert!(one.takes_more(workload.in_flight));
+    }
 }

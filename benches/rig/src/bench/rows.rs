@@ -10,15 +10,19 @@ use crate::report::{
     Better, Curve, Folder, LatencyHistogram, Loop, Measure, Row, Series, Subject, histogram,
 };
 
-/// A thread that is busier than this has no time left.
+/// A thread that runs, or waits for a processor, for more of its time has none left.
 const BUSY_MAX: f64 = 0.95;
 /// Beyond that many times the p99 of the lowest rate, a curve has taken off.
 const KNEE_TIMES: f64 = 3.0;
 /// Below that share of the rate, the broker has not kept up.
 const KEPT_UP: f64 = 0.98;
+/// Of how many records come by chance, so many standard deviations are no lack.
+const CHANCE: f64 = 3.0;
 const MEBIBYTE: f64 = 1_048_576.0;
 
 pub struct Source<'a> {
+    /// No other row of the report has it.
+    pub id: String,
     pub workload: &'a Workload,
     pub rate: Option<f64>,
     pub durability: String,
@@ -26,19 +30,23 @@ pub struct Source<'a> {
     pub measured: &'a [Measured],
 }
 
+/// What a row is called unless there is one of that name.
+pub fn id(workload: &Workload, rate: Option<f64>) -> String {
+    match rate {
+        Some(rate) => format!("{}-{}", workload.name, crate::report::row::number(rate)),
+        None => format!("{}-max", workload.name),
+    }
+}
+
 /// `None` if nothing was measured at all.
 pub fn row(source: &Source<'_>, folder: &Folder) -> Result<Option<Row>> {
     let Source { workload, rate, measured, .. } = source;
     let Some(last) = measured.last() else { return Ok(None) };
-    let id = match rate {
-        Some(rate) => format!("{}-{}", workload.name, crate::report::row::number(*rate)),
-        None => format!("{}-max", workload.name),
-    };
     let title = match rate {
         Some(rate) => format!("{}, {rate} records/s", workload.shown()),
         None => format!("{}, maximum (closed loop)", workload.shown()),
     };
-    let mut row = Row::new(id.clone(), title, Subject::Broker("broker".to_owned()));
+    let mut row = Row::new(source.id.clone(), title, Subject::Broker("broker".to_owned()));
     row.kind = if rate.is_some() { Loop::Open } else { Loop::Closed };
     row.durability.clone_from(&source.durability);
     row.repeats = measured.len();
@@ -59,6 +67,7 @@ pub fn row(source: &Source<'_>, folder: &Folder) -> Result<Option<Row>> {
              ended, and count with the time they had waited by then"
         ));
     }
+    row.labels.extend(behind(measured));
     if measured.iter().any(|one| one.stopped && !one.overrun) {
         row.labels.push("stopped early".to_owned());
     }
@@ -67,6 +76,22 @@ pub fn row(source: &Source<'_>, folder: &Folder) -> Result<Option<Row>> {
         row.curve = Some(Curve { name, x: *rate, unit: "records/s".to_owned(), knee: false });
     }
     Ok(Some(row))
+}
+
+/// What consumers and coordinators had not done by the end.
+fn behind(measured: &[Measured]) -> Vec<String> {
+    let sum = |of: fn(&Recorder) -> u64| measured.iter().map(|one| of(&one.recorder)).sum::<u64>();
+    let (unread, uncommitted) = (sum(|one| one.unread), sum(|one| one.uncommitted));
+    let label = |count: u64, what: &str| {
+        (count > 0).then(|| {
+            format!(
+                "{count} {what} when the load ended, and count with the time they had waited by then"
+            )
+        })
+    };
+    let unread = label(unread, "records were not consumed");
+    let uncommitted = label(uncommitted, "transactions were not committed");
+    unread.into_iter().chain(uncommitted).collect()
 }
 
 /// Why the figures would be the client's.
@@ -84,7 +109,8 @@ fn void(source: &Source<'_>) -> Option<String> {
     let busiest = measured.iter().map(|one| one.busiest).fold(0.0, f64::max);
     (busiest > BUSY_MAX).then(|| {
         format!(
-            "the client was at its limit: a thread of it was busy {:.0} % of the time (bound: {:.0} %)",
+            "the client was at its limit: a thread of it ran or waited for a processor {:.0} % of the \
+             time (bound: {:.0} %)",
             busiest * 100.0,
             BUSY_MAX * 100.0
         )
@@ -204,7 +230,7 @@ fn processes(row: &mut Row, measured: &[Measured]) {
     let (now, peak): (Vec<f64>, Vec<f64>) =
         memory.map(|memory| (memory.now / MEBIBYTE, memory.peak / MEBIBYTE)).unzip();
     add(row, "broker memory", "MiB", Better::Lower, &now);
-    add(row, "broker memory, peak", "MiB", Better::Lower, &peak);
+    add(row, "broker memory, peak since its start", "MiB", Better::Lower, &peak);
 }
 
 fn series(recorder: &Recorder, workload: &Workload) -> Vec<Series> {
@@ -256,7 +282,7 @@ pub fn mark_knees(rows: &mut [Row]) {
             };
             let p99 = row.measure("end-to-end p99").or_else(|| row.measure("produce p99"));
             let Some((p99, records)) = p99.zip(row.measure("records")) else { continue };
-            points.push((curve.x, p99.value, records.value, at));
+            points.push((curve.x, p99.value, records.value + by_chance(row, curve.x), at));
         }
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let Some(lowest) = points.first().map(|point| point.1).filter(|_| points.len() > 1) else {
@@ -270,6 +296,16 @@ pub fn mark_knees(rows: &mut [Row]) {
         {
             curve.knee = true;
         }
+    }
+}
+
+/// How many records a second a Poisson schedule may fall short of its rate; a short one by much.
+fn by_chance(row: &Row, rate: f64) -> f64 {
+    let is_poisson = row.workload.get("arrivals").is_some_and(|arrivals| arrivals == "poisson");
+    let seconds = row.workload.get("seconds").and_then(serde_json::Value::as_f64);
+    match seconds.filter(|seconds| is_poisson && *seconds > 0.0) {
+        Some(seconds) => CHANCE * (rate * seconds).sqrt() / seconds,
+        None => 0.0,
     }
 }
 
@@ -300,11 +336,12 @@ mod tests {
             let (workload, all) =
                 (Workload::default(), [measured(0.1, 0), measured(busiest, slip_ms)]);
             let durability = String::new();
-            void(&Source { workload: &workload, rate, durability, measured: &all })
+            let id = String::new();
+            void(&Source { id, workload: &workload, rate, durability, measured: &all })
         };
         assert_eq!(why(Some(1.0), 0.9, 4), None);
         assert!(why(Some(1.0), 0.9, 6).unwrap().contains("late by itself"));
-        assert!(why(Some(1.0), 0.97, 0).unwrap().contains("busy 97 %"));
+        assert!(why(Some(1.0), 0.97, 0).unwrap().contains("processor 97 %"));
         // A closed loop has no schedule to be late for.
         assert_eq!(why(None, 0.9, 6), None);
         assert!(why(None, 0.97, 0).is_some());
@@ -334,6 +371,20 @@ mod tests {
             let knees: Vec<f64> = curves.filter(|curve| curve.knee).map(|curve| curve.x).collect();
             assert_eq!(knees, knee.into_iter().collect::<Vec<_>>(), "after {rate}");
         }
+    }
+
+    #[test]
+    fn a_schedule_that_is_short_by_chance_has_kept_up() {
+        let knee = |arrivals: &str| {
+            let mut rows = [point(100.0, 1.0, 100.0), point(200.0, 1.0, 190.0)];
+            for row in &mut rows {
+                row.workload.insert("arrivals".to_owned(), arrivals.into());
+                row.workload.insert("seconds".to_owned(), 10.0.into());
+            }
+            mark_knees(&mut rows);
+            rows.iter().position(|row| row.curve.as_ref().is_some_and(|curve| curve.knee))
+        };
+        assert_eq!((knee("constant"), knee("poisson")), (Some(0), Some(1)));
     }
 
     #[test]

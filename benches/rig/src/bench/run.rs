@@ -54,7 +54,7 @@ pub struct Site<'a> {
 pub struct Measured {
     pub recorder: Recorder,
     pub client_cores: f64,
-    /// Of the busiest thread, how much of its time it was busy.
+    /// Of the busiest thread, how much of its time it ran or waited for a processor.
     pub busiest: f64,
     pub threads: usize,
     pub connections: usize,
@@ -271,6 +271,10 @@ impl Stage<'_> {
         let clock = Clock(Instant::now() + BEGIN_AFTER);
         let handles = crew.start(&live, clock, &self.workload)?;
         let marks = self.follow(&live, clock, window, &handles, progress);
+        if marks.is_err() {
+            // Nobody else would end the threads before their time.
+            live.stop();
+        }
         let stopped = live.stopped() || self.site.stop.load(Ordering::Relaxed);
         let mut recorder: Option<Recorder> = None;
         let (mut busiest, mut overrun, mut failed) = (0.0f64, false, None);
@@ -294,7 +298,8 @@ impl Stage<'_> {
         if let Some(error) = failed {
             return Err(error);
         }
-        let recorder = recorder.ok_or_else(|| Error::Usage("no threads".to_owned()))?;
+        let mut recorder = recorder.ok_or_else(|| Error::Usage("no threads".to_owned()))?;
+        recorder.settle();
         let marks = marks?;
         Ok(Measured {
             recorder,
@@ -488,7 +493,10 @@ impl Crew {
                 producers: bench.producers,
                 consumers: bench.consumers,
                 schedule,
-                recorder: Recorder::new(self.window),
+                recorder: match workload.stamps() {
+                    true => Recorder::new(self.window).followed(workload.groups),
+                    false => Recorder::new(self.window),
+                },
             };
             let thread = thread::Builder::new().name(format!("load-{number}"));
             let handle = thread.spawn(move || worker.run());

@@ -67,6 +67,11 @@ impl Txn {
         self.records > 0
     }
 
+    /// When the first record of a transaction was due that is begun and not committed.
+    pub fn uncommitted(&self) -> Option<u64> {
+        self.first_due.filter(|_| self.is_begun())
+    }
+
     pub fn is_full(&self, records: usize) -> bool {
         self.records >= records
     }

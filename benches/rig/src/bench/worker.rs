@@ -25,6 +25,7 @@ use super::schedule::{Arrivals, Dice, Schedule};
 use super::workload::{Acks, Workload};
 use crate::cluster::Topic;
 use crate::error::{Error, Result};
+use crate::procfs;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// The flag to stop is looked at so often.
@@ -84,7 +85,7 @@ pub struct Worker {
 #[derive(Debug)]
 pub struct Outcome {
     pub recorder: Recorder,
-    /// Of its time in the window, how much of it its processor was busy.
+    /// Of its time in the window, how much of it it ran or waited for a processor.
     pub busy: f64,
     /// More was due than the broker took.
     pub overrun: bool,
@@ -111,7 +112,7 @@ struct Engine {
     until: u64,
     stage: Stage,
     overrun: bool,
-    /// Clock and processor time at the start of the window.
+    /// Clock and time spent busy at the start of the window.
     marked: Option<(u64, f64)>,
     busy: f64,
 }
@@ -319,9 +320,11 @@ impl Engine {
     fn end(&mut self, now: u64) -> Outcome {
         for producer in &mut self.w.producers {
             if !self.w.terms.workload.rate.is_max() {
-                producer.give_up(&mut self.w.recorder, now);
+                let size = self.w.terms.workload.transaction_records;
+                producer.give_up(size, &mut self.w.recorder, now);
             }
         }
+        self.w.recorder.ended(now);
         let window = self.w.recorder.window;
         let recorder = std::mem::replace(&mut self.w.recorder, Recorder::new(window));
         Outcome { recorder, busy: self.busy, overrun: self.overrun }
@@ -329,14 +332,14 @@ impl Engine {
 
     fn mark(&mut self, now: u64) {
         if self.marked.is_none() && now >= self.w.terms.window.from {
-            self.marked = Some((now, thread_cpu_seconds()));
+            self.marked = Some((now, thread_busy_seconds()));
         }
     }
 
     fn settle_busy(&mut self, now: u64) {
         if let Some((from, cpu)) = self.marked.filter(|(from, _)| now > *from) {
             let wall = (now - from) as f64 / 1e9;
-            self.busy = (thread_cpu_seconds() - cpu) / wall;
+            self.busy = (thread_busy_seconds() - cpu) / wall;
         }
     }
 
@@ -351,7 +354,8 @@ impl Engine {
         let wakes = self.w.terms.workload.transactional();
         let woken = wakes.then(|| self.w.producers.iter().filter_map(Producer::wake_at).min());
         let busy = loading && self.w.schedule.is_none();
-        let busy = busy && self.w.producers.iter().any(Producer::takes_more);
+        let in_flight = self.w.terms.workload.in_flight;
+        let busy = busy && self.w.producers.iter().any(|one| one.takes_more(in_flight));
         let next = [due.map(|due| due.max(tick)), lingered, woken.flatten(), Some(look_at)];
         let next = if busy { 0 } else { next.into_iter().flatten().min().unwrap_or(look_at) };
         events.clear();
@@ -446,7 +450,36 @@ impl Engine {
     }
 }
 
-fn thread_cpu_seconds() -> f64 {
+/// Processor time of this thread, and what it waited for a processor while it had work: a client
+/// that others keep from running has no time left either.
+fn thread_busy_seconds() -> f64 {
     let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    let waited = procfs::thread_waited_seconds().unwrap_or(0.0);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 + waited
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_waits_for_a_processor_is_busy() {
+        let spin = || {
+            let allowed = sched_getaffinity(None).unwrap();
+            let mut one = CpuSet::new();
+            one.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap());
+            sched_setaffinity(None, &one).unwrap();
+            let (begun, before) = (Instant::now(), thread_busy_seconds());
+            while begun.elapsed() < Duration::from_millis(300) {}
+            (thread_busy_seconds() - before) / begun.elapsed().as_secs_f64()
+        };
+        // By its processor time alone each would be busy a quarter of the time.
+        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(spin)).collect();
+        let busy: Vec<f64> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(busy.iter().all(|share| *share > 0.8), "{busy:?}");
+    }
 }

@@ -65,7 +65,7 @@ fn one_title(text: &mut String, report: &Report, titled: &Titled<'_>, all: &[&Su
     let kind = titled.rows.first().map_or("-", |row| row.kind.words());
     let labels = layout::distinct(titled.rows.iter().flat_map(|row| &row.labels));
     let labels: String = labels.iter().map(|label| format!(" ({label})")).collect();
-    let title = cell(&format!("{}{labels}", titled.title));
+    let title = cell(&format!("{}{}{labels}", titled.title, knees(report, titled, all.len())));
     for (number, measure) in titled.measures().iter().enumerate() {
         let (title, kind) = if number == 0 { (title.as_str(), kind) } else { ("", "") };
         let figure = |subject: &&Subject| {
@@ -85,6 +85,16 @@ fn one_title(text: &mut String, report: &Report, titled: &Titled<'_>, all: &[&Su
             verdicts(report, titled, &measure.name),
         );
     }
+}
+
+/// Where latency takes off, of one subject or of those that are named.
+fn knees(report: &Report, titled: &Titled<'_>, subjects: usize) -> String {
+    let is_knee = |row: &&&Row| row.curve.as_ref().is_some_and(|curve| curve.knee);
+    let each = titled.rows.iter().filter(is_knee).map(|row| match subjects {
+        1 => ", the knee".to_owned(),
+        _ => format!(", the knee of {}", layout::name_of(report, &row.subject)),
+    });
+    each.collect()
 }
 
 fn verdicts(report: &Report, titled: &Titled<'_>, measure: &str) -> String {
@@ -175,7 +185,7 @@ fn describe(disk: &Disk) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Better, Comparison, Machine, Measure, Tool};
+    use crate::report::{Better, Comparison, Curve, Machine, Measure, Tool};
 
     fn row(id: &str, broker: &str, value: f64) -> Row {
         let mut row = Row::new(id, "1 KiB", Subject::Broker(broker.to_owned()));
@@ -199,6 +209,16 @@ mod tests {
         assert!(text.contains(line), "{text}");
         assert!(text.contains("| what | loop | measure | kafka | corelane | |"), "{text}");
         assert_eq!(text.matches("Durability: in the page cache").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn the_knee_is_named() {
+        let mut report = Report::new(Tool::here("rig"), "One", Vec::new(), Machine::default());
+        let mut row = row("k", "kafka", 100.0);
+        let name = "latency versus load".to_owned();
+        row.curve = Some(Curve { name, x: 1.0, unit: String::new(), knee: true });
+        report.rows = vec![row];
+        assert!(text(&report).contains("| 1 KiB, the knee | - | throughput"));
     }
 
     #[test]

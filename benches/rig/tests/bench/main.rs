@@ -218,3 +218,81 @@ fn every_kind_measures_something(target: Target, durability: &str) {
     assert_eq!(curve.rows[1].measure("produce p99").unwrap().samples.len(), 2);
     assert_eq!(curve.rows[1].curve.as_ref().unwrap().x, 400.0);
 }
+
+#[test]
+fn what_a_consumer_has_not_read_by_the_end_counts() {
+    let options = BrokerOptions { shards: 1, ..BrokerOptions::new(Target::Corelane) };
+    let broker = Broker::start_new(options).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    // A consumer that gets its first answer long after the load has ended.
+    let flags = [
+        "--kind=end-to-end",
+        "--rate=1000",
+        "--partitions=1",
+        "--idempotence=false",
+        "--warmup-seconds=0",
+        "--seconds=0.5",
+        "--slip-ms=10000",
+        "--fetch-min-bytes=50000000",
+        "--fetch-max-wait-ms=60000",
+    ];
+    let report = run(&broker.bootstrap(), folder.path(), &flags);
+    let row = &report.rows[0];
+    let label = "500 records were not consumed when the load ended";
+    assert!(row.labels.iter().any(|one| one.starts_with(label)), "{:?}", row.labels);
+    assert_eq!(row.histograms[1].count, 500);
+    // As long as the load waits for what is on the way.
+    assert!(value(row, "end-to-end p50") >= 9_000.0);
+}
+
+#[test]
+fn a_rate_that_is_measured_twice_has_two_histograms() {
+    let stub = Stub::start(None);
+    let folder = tempfile::tempdir().unwrap();
+    let flags = [
+        "--rate=500,500",
+        "--partitions=4",
+        "--idempotence=false",
+        "--warmup-seconds=0",
+        "--seconds=0.2",
+    ];
+    let report = run(&stub.address.to_string(), folder.path(), &flags);
+    let files: Vec<_> =
+        report.rows.iter().filter_map(|row| row.histograms[0].file.as_deref()).collect();
+    assert!(files.len() == 2 && files[0] != files[1], "{files:?}");
+    assert!(files.iter().all(|file| folder.path().join(file).exists()), "{files:?}");
+}
+
+#[test]
+fn a_broker_whose_process_is_not_there_is_refused() {
+    // Larger than any process id.
+    let args = arguments(&["--bootstrap=127.0.0.1:1", "--broker-pid=99999999", "--seconds=3600"]);
+    let error = bench::run(&args, Vec::new(), &AtomicBool::new(false)).unwrap_err();
+    assert!(error.to_string().contains("--broker-pid 99999999"), "{error}");
+}
+
+#[test]
+fn a_broker_that_goes_away_ends_the_load() {
+    let stub = Stub::start(None);
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = Command::new("sleep").arg("1").spawn().unwrap();
+    let pid = format!("--broker-pid={}", broker.id());
+    std::thread::spawn(move || broker.wait());
+    let begun = Instant::now();
+    let (at, out) = (stub.address.to_string(), folder.path().display().to_string());
+    let args = arguments(&[
+        "--rate=500",
+        "--partitions=4",
+        "--idempotence=false",
+        "--warmup-seconds=3",
+        "--seconds=120",
+        "--bootstrap",
+        &at,
+        "--out",
+        &out,
+        &pid,
+    ]);
+    bench::run(&args, Vec::new(), &AtomicBool::new(false)).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(60), "it went on to its end");
+    assert_eq!(read(folder.path()).failures.len(), 1);
+}
