@@ -39,9 +39,10 @@ pub(crate) struct ConnectionState {
     pub sending: Cell<Option<Instant>>,
 }
 
-/// A request taken in, with the memory it holds until its reply has left.
+/// A request taken in, with the memory that it or what became of it holds until its reply has left.
 struct Queued {
     pending: Pending,
+    /// None where that is next to nothing.
     grant: Option<Grant>,
     /// In its place for a request that may give its memory back before it is answered.
     shared: Option<SharedPermit>,
@@ -91,7 +92,8 @@ async fn read_requests(
         }
         state.last_active.set(reactor::now());
         state.outstanding.set(state.outstanding.get() + 1);
-        shard.metrics.traffic.note_received(SIZE_BYTES + frame.bytes.len());
+        let size = frame.bytes.len();
+        shard.metrics.traffic.note_received(SIZE_BYTES + size);
         let request = api::Request::parse(shard.clone(), frame.bytes, state.peer);
         let mut request = request.map_err(ReadEnd::Close)?;
         let (mut grant, mut shared) = (Some(frame.grant), None);
@@ -101,9 +103,10 @@ async fn read_requests(
             shared = Some(memory);
         }
         let pending = api::take(request).await.map_err(ReadEnd::Close)?;
-        if matches!(&pending, Pending::Produce(pending) if pending.is_small()) {
-            // The memory of its frame is free again already.
-            grant = None;
+        if let Pending::Produce(produce) = &pending
+            && let Some(of_frame) = grant.take()
+        {
+            grant = frames.let_go(of_frame, size, produce.held_bytes()).await;
         }
         let queued = Queued { pending, grant, shared };
         if sender.send(queued).await.is_err() {

@@ -26,8 +26,13 @@ use crate::connection::ConnectionState;
 const READ_BYTES_MIN: usize = 4 * 1024;
 /// The most that one read asks for ahead of what the current frame needs.
 const READ_BYTES_MAX: usize = 256 * 1024;
-/// Connections keep receive buffers between requests in at most this share of the budget, in percent and on
-/// top of it: a busy one reads into memory that is in the processor's cache, a thousand idle ones hold nothing.
+/// What a connection may hold of requests that it has read ahead of their turn, beside the budget.
+const AHEAD_BYTES_MAX: usize = 2 * READ_BYTES_MAX;
+/// What is left of a request while its reply waits is not paid for up to this size. Times
+/// `PENDING_REPLIES_MAX` it is the most of a connection.
+const SMALL_BYTES: usize = 8 * 1024;
+/// Connections keep receive buffers between requests, idle ones too, in at most this share of the
+/// budget, in percent and on top of it: a busy one reads into memory that is in the processor's cache.
 const KEPT_PERCENT: usize = 6;
 /// A frame up to this size is given its whole buffer at once; a larger one grows as bytes come.
 const FRAME_BYTES_AT_ONCE: usize = 1024 * 1024 + 64 * 1024;
@@ -57,7 +62,8 @@ pub(crate) enum FrameError {
     Io(#[from] std::io::Error),
 }
 
-/// One request as it arrived, with the memory it was granted until its reply has left.
+/// One request as it arrived, with the memory it was granted: until its reply has left, or until what
+/// is left of it pays for itself ([`FrameReader::let_go`]).
 pub(crate) struct Frame {
     pub bytes: Bytes,
     pub grant: Grant,
@@ -66,12 +72,24 @@ pub(crate) struct Frame {
 /// What a request may hold in memory; given back on drop.
 pub(crate) enum Grant {
     OfBudget {
-        _bytes: Permit,
-        _large: Option<Permit>,
-        _huge: Option<Permit>,
+        bytes: Permit,
+        large: Option<Permit>,
+        huge: Option<Permit>,
     },
     /// A small frame that came when the budget was used up.
     Exempt(Rc<Exemption>),
+}
+
+impl Grant {
+    /// Gives back all but `bytes`.
+    fn shrink_to(&mut self, bytes: usize) {
+        if let Grant::OfBudget { bytes: all, large, huge } = self {
+            all.shrink_to(bytes);
+            for share in [large, huge].into_iter().flatten() {
+                share.shrink_to(bytes);
+            }
+        }
+    }
 }
 
 impl Drop for Grant {
@@ -171,7 +189,7 @@ impl RequestBudget {
         if size > FRAME_BYTES_AT_ONCE {
             return self.grant_large(size).await;
         }
-        let of_budget = |bytes| Grant::OfBudget { _bytes: bytes, _large: None, _huge: None };
+        let of_budget = |bytes| Grant::OfBudget { bytes, large: None, huge: None };
         if let Some(bytes) = self.bytes.try_acquire(size) {
             return of_budget(bytes);
         }
@@ -202,7 +220,7 @@ impl RequestBudget {
         }
         let large = Some(self.large.acquire(share).await);
         let bytes = self.bytes.acquire(share).await;
-        Grant::OfBudget { _bytes: bytes, _large: large, _huge: huge }
+        Grant::OfBudget { bytes, large, huge }
     }
 }
 
@@ -299,16 +317,42 @@ impl FrameReader {
         }
     }
 
+    /// The latest frame, of `size` bytes, is gone, and `held` bytes wait in its place for their reply:
+    /// `grant` becomes one for these, or `None` if they are few. To wait for that memory it gives back
+    /// all it had, or two could wait for each other.
+    pub async fn let_go(&mut self, mut grant: Grant, size: usize, held: usize) -> Option<Grant> {
+        self.settle();
+        let held = held + self.uncovered();
+        if held <= SMALL_BYTES {
+            return None;
+        }
+        if held <= size {
+            grant.shrink_to(held);
+            return Some(grant);
+        }
+        drop(grant);
+        Some(self.budget.grant(held, &self.exemption).await)
+    }
+
+    /// Bytes of the buffer beyond what is meant for it.
+    fn uncovered(&self) -> usize {
+        match self.kept {
+            None if self.allocated > AHEAD_BYTES_MAX => self.allocated,
+            _ => 0,
+        }
+    }
+
     /// Between two requests: a buffer beyond what any connection may hold is kept as far as the shard
-    /// has room for that.
+    /// has room for that. Else what has come of the next requests moves out of it.
     fn settle(&mut self) {
-        if !self.buffer.is_empty() || self.allocated <= READ_BYTES_MIN || self.kept.is_some() {
+        if self.allocated <= READ_BYTES_MIN || self.kept.is_some() {
             return;
         }
         self.kept = self.budget.keep(self.allocated);
-        if self.kept.is_none() {
-            self.buffer = BytesMut::new();
-            self.allocated = 0;
+        // More than half of it in use is not worth the copy.
+        if self.kept.is_none() && self.buffer.len() <= self.allocated / 2 {
+            self.buffer = BytesMut::from(&self.buffer[..]);
+            self.allocated = self.buffer.capacity();
         }
     }
 
@@ -359,8 +403,12 @@ impl FrameReader {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
+
+    use reactor::sim::World;
+    use reactor::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -411,5 +459,78 @@ mod tests {
         let Poll::Ready(third) = poll(third.as_mut()) else { panic!("there is memory again") };
         assert!(matches!(third, Grant::OfBudget { .. }));
         assert!(!budget.is_scarce());
+    }
+
+    const PORT: u16 = 9_000;
+
+    /// A reader of what the bytes' sender sends, and the budget it has.
+    async fn reader_of(
+        bytes: Vec<u8>,
+        budget: usize,
+    ) -> (FrameReader, Rc<RequestBudget>, TcpStream) {
+        let address = SocketAddr::from(([10, 0, 0, 1], PORT));
+        let listener = TcpListener::bind(address, 1).unwrap();
+        let connecting = reactor::spawn(TcpStream::connect(address));
+        let (stream, peer) = listener.accept().await.unwrap();
+        let client = connecting.await.unwrap();
+        let sender = client.clone();
+        reactor::spawn(async move { sender.write_all(vec![bytes.into()]).await }).detach();
+        let state = ConnectionState {
+            stream,
+            peer,
+            last_active: Cell::new(reactor::now()),
+            outstanding: Cell::new(0),
+            receiving: Cell::new(None),
+            sending: Cell::new(None),
+        };
+        let budget = Rc::new(RequestBudget::new(budget));
+        (FrameReader::new(Rc::new(state), 100 << 20, budget.clone()), budget, client)
+    }
+
+    fn framed(size: usize) -> Vec<u8> {
+        let prefix = i32::try_from(size).unwrap().to_be_bytes();
+        [&prefix[..], &vec![7; size]].concat()
+    }
+
+    /// With nothing behind it, with the begin of another, and with small ones that were read with it.
+    #[test]
+    fn the_memory_of_a_frame_that_is_gone_is_free_before_its_grant_is() {
+        const SIZE: usize = 6 << 20;
+        for behind in [vec![], vec![0, 0], framed(10).repeat(10)] {
+            let outcome = World::new(1).run(move || async move {
+                let bytes = [framed(SIZE), behind.clone()].concat();
+                let (mut reader, budget, _client) = reader_of(bytes, 64 << 20).await;
+                let frame = reader.next().await.unwrap().unwrap();
+                assert_eq!((frame.bytes.len(), budget.used()), (SIZE, SIZE));
+                drop(frame.bytes);
+                assert!(reader.let_go(frame.grant, SIZE, 100).await.is_none());
+                assert!(reader.allocated <= READ_BYTES_MAX, "{} bytes", reader.allocated);
+                assert_eq!(budget.used(), 0);
+                for _ in 0..behind.len() / 14 {
+                    let next = reader.next().await.unwrap().unwrap();
+                    assert_eq!(next.bytes, [7; 10][..]);
+                }
+            });
+            assert!(outcome.finished().is_some());
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_frame_is_paid_for_with_as_much_as_it_is() {
+        const SIZE: usize = 100_000;
+        let outcome = World::new(1).run(|| async {
+            let (mut reader, budget, _client) = reader_of(framed(SIZE).repeat(3), 1 << 20).await;
+            let mut waiting = Vec::new();
+            for held in [SMALL_BYTES, SIZE / 2, 5 * SIZE] {
+                let frame = reader.next().await.unwrap().unwrap();
+                drop(frame.bytes);
+                waiting.extend(reader.let_go(frame.grant, SIZE, held).await);
+            }
+            assert_eq!(waiting.len(), 2);
+            assert_eq!(budget.used(), SIZE / 2 + 5 * SIZE);
+            drop(waiting);
+            assert_eq!(budget.used(), 0);
+        });
+        assert!(outcome.finished().is_some());
     }
 }

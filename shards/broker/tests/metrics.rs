@@ -17,11 +17,12 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use reactor::{ShardSpec, TcpStream};
 use support::{Client, Shards, batch, batch_within, start_shards, to_produce_within};
-use wire::ApiKey;
+use wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use wire::messages::{
-    EndTxnRequest, EndTxnResponse, FindCoordinatorRequest, FindCoordinatorResponse,
-    InitProducerIdRequest, InitProducerIdResponse, ProduceResponse,
+    EndTxnRequest, EndTxnResponse, FetchRequest, FindCoordinatorRequest, FindCoordinatorResponse,
+    InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse,
 };
+use wire::{ApiKey, Records};
 
 static NEXT_PORT: AtomicU16 = AtomicU16::new(21_560);
 const SHARDS: u16 = 2;
@@ -392,6 +393,82 @@ fn a_thousand_partitions_and_topics_with_any_name_are_one_scrape() {
         assert_eq!(value(&series, "corelane_partitions_opening", &[]), 0.0);
         let of_wide = series.keys().filter(|(_, labels)| labels.iter().any(|(_, v)| v == "wide"));
         assert!(of_wide.count() < 20, "series grow with topics, not with partitions");
+    });
+}
+
+/// Sends a fetch that waits for long, and behind it as many times this produce; returns when what
+/// waits for its answer is paid for with at least this much, and how much that is.
+async fn wait_behind_a_fetch(
+    address: SocketAddr,
+    admin: SocketAddr,
+    (count, produce): (usize, &ProduceRequest<'_>),
+    at_least: f64,
+) -> f64 {
+    let mut client = Client::connect(address).await.expect("connect");
+    let fetch = FetchRequest {
+        max_wait_ms: 600_000,
+        min_bytes: 1,
+        session_epoch: -1,
+        ..FetchRequest::default()
+    };
+    client.send(ApiKey::Fetch, 12, &fetch).await.expect("sent");
+    for _ in 0..count {
+        client.send(ApiKey::Produce, 9, produce).await.expect("sent");
+    }
+    let paid_for = async {
+        loop {
+            let series = read_strictly(&get(admin, "/metrics").await.1);
+            let requests = [("shard", "0"), ("pool", "requests")];
+            let used = value(&series, "corelane_memory_used_bytes", &requests);
+            if used >= at_least {
+                return used;
+            }
+            reactor::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    reactor::timeout(Duration::from_secs(60), paid_for).await.expect("the memory is paid for")
+}
+
+#[test]
+fn names_that_wait_for_an_answer_are_paid_for() {
+    const NAMES: usize = 20;
+    const NAME_BYTES: usize = 30_000;
+    const REQUESTS: usize = 8;
+    with_broker(|broker, admin| async move {
+        let name = "n".repeat(NAME_BYTES);
+        let empty = || TopicProduceData { name: name.as_str().into(), ..Default::default() };
+        let topic_data: Vec<_> = (0..NAMES).map(|_| empty()).collect();
+        let request =
+            ProduceRequest { acks: 1, topic_data: topic_data.into(), ..Default::default() };
+        let all = (REQUESTS * NAMES * NAME_BYTES) as f64;
+        wait_behind_a_fetch(broker.addresses[0], admin, (REQUESTS, &request), all).await;
+    });
+}
+
+/// Ten thousand refused records of each of four partitions, two of which this shard leads.
+#[test]
+fn refused_records_that_wait_for_an_answer_are_paid_for_and_named_once() {
+    const RECORDS: usize = 10_000;
+    const REQUESTS: usize = 3;
+    with_broker(|broker, admin| async move {
+        let mut client = Client::connect(broker.addresses[0]).await.expect("connect");
+        assert_eq!(client.create_topic("early", 4, &[]).await.expect("create"), 0);
+        let tomorrow = reactor::wall_clock_ms() + 86_400_000;
+        let bytes = batch(&[b"".as_slice(); RECORDS], tomorrow);
+        assert!(4 * bytes.len() < 700_000);
+        let partition_data: Vec<_> = (0..4)
+            .map(|index| PartitionProduceData { index, records: Some(Records::Borrowed(&bytes)) })
+            .collect();
+        let topic = TopicProduceData {
+            name: "early".into(),
+            partition_data: partition_data.into(),
+            ..Default::default()
+        };
+        let request =
+            ProduceRequest { acks: 1, topic_data: vec![topic].into(), ..Default::default() };
+        let behind = (REQUESTS, &request);
+        let each = wait_behind_a_fetch(broker.addresses[0], admin, behind, 3.0e6).await / 3.0;
+        assert!(each < 2.0e6, "{each} bytes");
     });
 }
 

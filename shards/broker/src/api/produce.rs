@@ -17,7 +17,7 @@ use wire::messages::produce_response::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse,
     ProduceResponse, TopicProduceResponse,
 };
-use wire::records::validate::{Rejection, validate};
+use wire::records::validate::{MAX_RECORD_ERRORS, Rejection, validate};
 use wire::records::{BatchHeader, BatchView};
 use wire::{ApiKey, ErrorCode, Records};
 
@@ -42,9 +42,10 @@ const ABORTABLE_FROM: i16 = 11;
 /// is made, or a hostile request would cost the square of its length.
 const SEARCHED_MAX: usize = 32;
 
-/// A pending answer of up to this many outcomes (some 10 KB) is covered by the bound on a connection's
-/// pending answers.
-const SMALL_OUTCOMES: usize = 64;
+/// What an `Rc` keeps beside its value.
+const RC_COUNTS_BYTES: usize = 2 * size_of::<usize>();
+/// Refused records that one answer names, over all its partitions; the messages count the others.
+const NAMED_RECORDS_MAX: usize = MAX_RECORD_ERRORS;
 
 /// What became of one partition of the request.
 struct Outcome {
@@ -76,6 +77,22 @@ impl Refused {
     fn because(error: ErrorCode, message: String) -> Self {
         Refused { message: Some(message), ..Refused::code(error) }
     }
+
+    /// Names at most `room` records; returns how many it does.
+    fn name_at_most(&mut self, room: usize) -> usize {
+        if self.record_errors.len() > room {
+            self.record_errors.truncate(room);
+            self.record_errors.shrink_to_fit();
+        }
+        self.record_errors.len()
+    }
+
+    /// Bytes on the heap.
+    fn held_bytes(&self) -> usize {
+        let named = self.record_errors.iter().map(|(_, message)| message.capacity()).sum::<usize>();
+        let list = self.record_errors.capacity() * size_of::<(i32, String)>();
+        list + named + self.message.as_ref().map_or(0, String::capacity)
+    }
 }
 
 impl From<NotHere> for Refused {
@@ -96,8 +113,9 @@ impl From<Rejection> for Refused {
     }
 }
 
-/// A request whose batches are in the log; its reply waits for the device. The frame is gone: the
-/// memory, still in the processor's cache, receives the connection's next request.
+/// A request whose batches are in the log; its reply waits for the device. The frame is gone: its
+/// memory, still in the processor's cache, receives the connection's next request. What is held here is
+/// paid for beyond what is small (`FrameReader::let_go`).
 pub(crate) struct ProducePending {
     request: Request,
     acks: i16,
@@ -133,6 +151,7 @@ pub(crate) async fn take(mut request: Request) -> Result<Pending, Close> {
     let acks_are_known = (-1..=1).contains(&acks);
     let mut topics: SmallVec<[(TopicRef, usize); 1]> = SmallVec::new();
     let mut outcomes: SmallVec<[Outcome; 1]> = SmallVec::new();
+    let mut named = 0;
     for topic in body.topic_data.iter() {
         let topic_ref = topic_ref(&topic, request.version);
         let first = outcomes.len();
@@ -142,7 +161,7 @@ pub(crate) async fn take(mut request: Request) -> Result<Pending, Close> {
                 Some(seen) => !seen.insert(data.index),
                 None => outcomes.iter().skip(first).any(|o| o.partition == data.index),
             };
-            let result = if !acks_are_known {
+            let mut result = if !acks_are_known {
                 Err(Refused::code(ErrorCode::InvalidRequiredAcks))
             } else if repeated {
                 let message = "the request names this partition twice".to_owned();
@@ -150,6 +169,9 @@ pub(crate) async fn take(mut request: Request) -> Result<Pending, Close> {
             } else {
                 append(&request, &topic_ref, &data, body.transactional_id.as_deref()).await
             };
+            if let Err(refused) = &mut result {
+                named += refused.name_at_most(NAMED_RECORDS_MAX - named);
+            }
             outcomes.push(Outcome { partition: data.index, result });
         }
         topics.push((topic_ref, outcomes.len() - first));
@@ -303,9 +325,19 @@ impl Transaction<'_> {
 }
 
 impl ProducePending {
-    /// Whether it holds next to nothing; else its permit for the frame's memory stands for that.
-    pub fn is_small(&self) -> bool {
-        self.outcomes.len() <= SMALL_OUTCOMES
+    /// Bytes of memory in all.
+    pub fn held_bytes(&self) -> usize {
+        let names = self.topics.iter().map(|(topic, _)| match topic {
+            TopicRef::Name(name) => RC_COUNTS_BYTES + name.len(),
+            TopicRef::Id(_) => 0,
+        });
+        let refusals = self.outcomes.iter().filter_map(|outcome| outcome.result.as_ref().err());
+        let lists = self.topics.capacity() * size_of::<(TopicRef, usize)>()
+            + self.outcomes.capacity() * size_of::<Outcome>();
+        size_of::<Self>()
+            + lists
+            + names.sum::<usize>()
+            + refusals.map(Refused::held_bytes).sum::<usize>()
     }
 
     /// Waits for the promised durability and answers.
