@@ -311,7 +311,9 @@ async fn stop_all(
     clean &= checkpoints.write(shard).await;
     // Closes the controller's queue, which ends it once what is in it is done.
     shard.controller.replace(None);
-    match timeout(CLOSE_WAIT, controlling.await?.close()).await {
+    // A change that is under way may wait for a disk that hangs.
+    let closing = async { controlling.await?.close().await };
+    match timeout(CLOSE_WAIT, closing).await {
         Ok(closed) => clean &= closed?,
         Err(_) => {
             warn!("not closed: the metadata log; its disk has not answered");

@@ -514,3 +514,40 @@ fn a_stop_does_not_wait_for_a_disk_that_hangs() {
     assert!((1..=second).contains(&failed), "{error}, {second} are there");
     assert!(took < Duration::from_secs(300), "{took:?}");
 }
+
+/// Neither for one whose write hangs, nor for one that waits until a topic of that name is gone.
+#[test]
+fn a_stop_does_not_wait_for_a_change_of_metadata_that_hangs() {
+    for (hangs, deletes) in [(DIRS[0], false), (DIRS[1], true)] {
+        let mut world = World::new(18);
+        world.terminate_after(Duration::from_secs(20));
+        let outcome = world.run(move || async move {
+            let begin = reactor::now();
+            format().await;
+            let mut started = start_on(1, BASE_PORT, &DIRS, &[]);
+            started.ready().await;
+            let mut client = Client::connect(started.addresses[0]).await.unwrap();
+            topic_on_both(&mut client).await;
+            let hour = Delay::exactly(Duration::from_secs(3600));
+            reactor::sleep_until(begin + Duration::from_millis(19_800)).await;
+            with_faults(|faults| faults.disk.slow.insert(hangs.into(), hour));
+            let moment = Duration::from_millis(50);
+            let mut name = "another";
+            if deletes {
+                name = TOPIC;
+                let deleted = reactor::timeout(moment, client.delete_topic(TOPIC)).await;
+                assert!(matches!(deleted, Ok(Ok(0))), "{deleted:?}");
+            }
+            let created = reactor::timeout(moment, client.create_topic(name, 1, &[])).await;
+            assert!(created.is_err(), "it was not under way: {created:?}");
+            let mut ends = Vec::new();
+            for task in started.tasks {
+                ends.push(task.await.map_err(|error| error.to_string()));
+            }
+            (ends, reactor::now() - begin)
+        });
+        let Outcome::Finished((ends, took)) = outcome else { panic!("{outcome:?}") };
+        assert!(matches!(&ends[..], [Err(_)]), "{hangs}: {ends:?}");
+        assert!(took < Duration::from_secs(400), "{hangs}: {took:?}");
+    }
+}

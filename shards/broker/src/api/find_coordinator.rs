@@ -36,27 +36,7 @@ pub(crate) async fn handle(request: Request) -> Handled {
         _ => {}
     }
     if request.version >= BATCH_VERSION {
-        let coordinators: Vec<Coordinator<'_>> = body
-            .coordinator_keys
-            .iter()
-            .map(|key| match find(&request, body.key_type, &key) {
-                Ok(node) => Coordinator {
-                    node_id: node.node_id,
-                    host: owned(&node.host),
-                    port: node.port.into(),
-                    key,
-                    ..Default::default()
-                },
-                Err((error, message)) => Coordinator {
-                    node_id: -1,
-                    port: -1,
-                    error_code: error.code(),
-                    error_message: Some(message.into()),
-                    key,
-                    ..Default::default()
-                },
-            })
-            .collect();
+        let coordinators = find_each(&request, &body).await;
         let response =
             FindCoordinatorResponse { coordinators: coordinators.into(), ..Default::default() };
         return request.reply(&response);
@@ -79,6 +59,35 @@ pub(crate) async fn handle(request: Request) -> Handled {
     request.reply(&response)
 }
 
+/// For many keys this takes long: others run in between.
+async fn find_each<'a>(
+    request: &Request,
+    body: &FindCoordinatorRequest<'a>,
+) -> Vec<Coordinator<'a>> {
+    let mut coordinators = Vec::with_capacity(body.coordinator_keys.len());
+    for key in body.coordinator_keys.iter() {
+        coordinators.push(match find(request, body.key_type, &key) {
+            Ok(node) => Coordinator {
+                node_id: node.node_id,
+                host: owned(&node.host),
+                port: node.port.into(),
+                key,
+                ..Default::default()
+            },
+            Err((error, message)) => Coordinator {
+                node_id: -1,
+                port: -1,
+                error_code: error.code(),
+                error_message: Some(message.into()),
+                key,
+                ..Default::default()
+            },
+        });
+        reactor::yield_if_due().await;
+    }
+    coordinators
+}
+
 fn find(request: &Request, key_type: i8, key: &str) -> Result<Endpoint, (ErrorCode, &'static str)> {
     let topic = match key_type {
         KEY_TYPE_GROUP => GROUP_OFFSETS_TOPIC,
@@ -96,8 +105,8 @@ fn find(request: &Request, key_type: i8, key: &str) -> Result<Endpoint, (ErrorCo
         existing.and_then(|n| i32::try_from(n).ok()).unwrap_or(COORDINATOR_PARTITIONS)
     };
     let partition = hash::coordinator_partition(key, partitions);
-    let nodes = request.shard.endpoints();
     let by_number = || {
+        let nodes = request.shard.endpoints();
         let count = nodes.len().max(1);
         nodes.get(partition as usize % count).cloned()
     };

@@ -58,12 +58,11 @@ pub(crate) async fn handle_describe(request: Request) -> Handled {
     check_items(body.transactional_ids.len(), REQUEST_ITEMS_MAX)?;
     // Each id once: a small request could ask for an answer of any size.
     let mut seen = AHashSet::new();
-    let mut states = Vec::with_capacity(body.transactional_ids.len());
-    let mut left = match body.transactional_ids.len() > DESCRIBED_ITEMS_MAX {
-        true => 0,
-        false => REQUEST_ITEMS_MAX,
-    };
-    for id in body.transactional_ids.iter().filter(|id| seen.insert(id.clone())) {
+    let ids = body.transactional_ids.iter().filter(|id| seen.insert(id.clone()));
+    let ids: Vec<_> = ids.collect();
+    let mut states = Vec::with_capacity(ids.len());
+    let mut left = if ids.len() > DESCRIBED_ITEMS_MAX { 0 } else { REQUEST_ITEMS_MAX };
+    for id in ids {
         match describe(&request, &id, &mut left).await {
             TxnReply::Describe(state) => states.push(state),
             other => return other_transaction_kind(&other),

@@ -143,16 +143,20 @@ fn decode(name: &str, bytes: &[u8], boot: Option<[u8; 16]>, into: &mut BTreeSet<
             Some(Line::Boot(id)) => is_kept |= id.is_some() && id == boot,
             Some(Line::Made(key)) => made.push((start, key)),
             Some(Line::Lasting(bytes)) => lasting = lasting.max(bytes),
-            None if !is_holed(line) => unreadable.push(start),
-            None => {}
+            None => unreadable.push((start, is_holed(line))),
         }
     }
     into.extend(made.into_iter().filter(|(at, _)| is_kept || *at < lasting).map(|(_, key)| key));
     // The first line says which start of the machine it was: where it is damaged, that is not known.
-    unreadable.into_iter().filter(|at| is_kept || *at == 0 || *at < lasting).count()
+    let is_damaged = |(at, is_holed): &(u64, bool)| match *is_holed && *at >= lasting {
+        true => name == FILE,
+        false => is_kept || *at == 0 || *at < lasting,
+    };
+    unreadable.iter().filter(|line| is_damaged(line)).count()
 }
 
-/// Whether the power went before this part of the file was on the disk.
+/// Whether the power may have gone before this part of the file was on the disk. Of what was synced
+/// nothing is missing.
 fn is_holed(line: &[u8]) -> bool {
     line.windows(2).any(|pair| pair == [0, 0])
 }
@@ -325,7 +329,9 @@ impl Additions {
 
     async fn settle(&self, data_dir: &Path) -> io::Result<()> {
         let generation = self.generation.get();
-        let Some(upto) = self.file.borrow().as_ref().map(|open| open.end) else { return Ok(()) };
+        let Some(OpenFile { file, end: upto }) = self.file.borrow().clone() else { return Ok(()) };
+        // Before the line that says so, which the kernel may write before those that it speaks of.
+        file.sync_data().await?;
         fs::sync_dir(data_dir).await?;
         let _turn = self.writing.acquire(1).await;
         if self.generation.get() != generation {
@@ -334,7 +340,6 @@ impl Additions {
         let mut text = String::new();
         lasting_line(upto, &mut text);
         self.append(data_dir, text).await?;
-        // All of the file: the lines that it speaks of were not synced when they were written.
         let file = self.file.borrow().as_ref().map(|open| open.file.clone());
         match file {
             Some(file) => file.sync_data().await,
@@ -422,7 +427,10 @@ mod tests {
         let table = [
             ("a hole to the middle of a line", ADDED, other, holed(unsynced + 9, end - 9), 0),
             ("a hole of whole lines", ADDED, BOOT, holed(unsynced, end - 1), 0),
-            ("a hole at the beginning", ADDED, other, holed(0, 40), 0),
+            ("a hole at the beginning", ADDED, other, holed(0, 40), 1),
+            ("a hole in what was synced", ADDED, other, holed(synced - 9, synced - 3), 1),
+            ("a hole across what was synced", ADDED, other, holed(synced - 9, unsynced + 9), 1),
+            ("a hole in what was gathered", FILE, other, holed(unsynced + 9, end - 9), 1),
             ("unsynced and not readable", ADDED, other, flipped(unsynced + 3), 0),
             ("unsynced, but the power has not gone", ADDED, BOOT, flipped(unsynced + 3), 1),
             ("synced", ADDED, other, flipped(synced - 3), 1),
@@ -432,6 +440,10 @@ mod tests {
         for (what, name, boot, bytes, damaged) in table {
             assert_eq!(decode(name, &bytes, boot, &mut BTreeSet::new()), damaged, "{what}");
         }
+        let mut never_synced = text.into_bytes();
+        never_synced.truncate(synced);
+        never_synced[..40].fill(0);
+        assert_eq!(decode(ADDED, &never_synced, other, &mut BTreeSet::new()), 0);
     }
 
     const DIR: &str = "/disk";

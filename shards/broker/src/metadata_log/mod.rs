@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use log::{AppendError, Log, LogConfig, LogError, LogShared, LogState, OpenHint, Recovered};
 use meta::{Delta, Image, MetadataRecord};
@@ -39,6 +40,8 @@ const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 const REPLAY_READ_BYTES: usize = 1024 * 1024;
 /// What a write takes beside its records: the last block again, and the file system's own notes.
 const ROOM_BYTES: u64 = 64 << 10;
+/// How long a change waits to be told how much space there is.
+const SPACE_WAIT: Duration = Duration::from_millis(200);
 /// The reserve is let go in so many pieces.
 const RESERVE_PIECES: usize = 2;
 /// The most records that one batch carries (they take effect together).
@@ -282,8 +285,10 @@ impl MetadataLog {
     async fn make_room(&self, bytes: usize) {
         let wanted = bytes as u64 + ROOM_BYTES;
         for _ in 0..RESERVE_PIECES {
-            // A disk that does not answer says so when it is written.
-            let Ok(space) = reactor::fs::space(&self.data_dir).await else { return };
+            // A disk that does not answer says so when it is written. The question may also wait
+            // behind those about another one.
+            let space = reactor::timeout(SPACE_WAIT, reactor::fs::space(&self.data_dir)).await;
+            let Ok(Ok(space)) = space else { return };
             if space.available >= wanted || !reserve::give_up_some(&self.data_dir).await {
                 return;
             }

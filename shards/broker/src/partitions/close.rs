@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use reactor::sync::channel;
 use reactor::timeout;
 use tracing::warn;
 
@@ -126,29 +127,58 @@ impl LocalPartitions {
 /// [`CLOSE_WAIT`] the disk hangs: those that are left are recovered by the next start.
 async fn close_dir(partitions: Vec<Rc<Partition>>) -> Vec<(CheckpointEntry, bool)> {
     let together = partitions.len() >= TOGETHER_FROM;
+    let close_one = |partition| close(partition, together);
     let mut closed = Vec::with_capacity(partitions.len());
     for some in partitions.chunks(CLOSING_MAX) {
-        let mut tasks = Vec::with_capacity(some.len());
-        for partition in some {
-            reactor::yield_if_due().await;
-            tasks.push(reactor::spawn(close(Rc::clone(partition), together)));
-        }
-        for task in tasks {
-            match timeout(CLOSE_WAIT, task).await {
-                Ok(one) => closed.push(one),
-                Err(_) => return with_unclosed(&partitions, closed),
-            }
+        closed.extend(each_while_some_end(some, close_one).await);
+        if closed.iter().any(Option::is_none) {
+            break;
         }
     }
-    closed
+    with_unclosed(&partitions, closed)
 }
 
-/// Closing has come no further than this.
+/// Does all of them at once; `None` for those that had not ended when none did for [`CLOSE_WAIT`].
+async fn each_while_some_end<I, O, F>(items: &[Rc<I>], run: impl Fn(Rc<I>) -> F) -> Vec<Option<O>>
+where
+    I: 'static,
+    O: 'static,
+    F: Future<Output = O> + 'static,
+{
+    let (sender, mut ended) = channel(items.len().max(1));
+    let mut tasks = Vec::with_capacity(items.len());
+    for (number, item) in items.iter().enumerate() {
+        reactor::yield_if_due().await;
+        let (sender, running) = (sender.clone(), run(item.clone()));
+        tasks.push(reactor::spawn(async move {
+            // Nobody waits for it once it was given up.
+            let _ = sender.send((number, running.await)).await;
+        }));
+    }
+    drop(sender);
+    let mut outputs: Vec<Option<O>> = items.iter().map(|_| None).collect();
+    while let Ok(Some((number, output))) = timeout(CLOSE_WAIT, ended.recv()).await {
+        if let Some(place) = outputs.get_mut(number) {
+            *place = Some(output);
+        }
+    }
+    outputs
+}
+
+/// Says which have not been closed; of those that come after the last of `closed` nobody has tried.
 fn with_unclosed(
     partitions: &[Rc<Partition>],
-    mut closed: Vec<(CheckpointEntry, bool)>,
+    closed: Vec<Option<(CheckpointEntry, bool)>>,
 ) -> Vec<(CheckpointEntry, bool)> {
-    let left = partitions.get(closed.len()..).unwrap_or_default();
+    let mut closed = closed.into_iter();
+    let mut left = Vec::new();
+    let all = partitions.iter().map(|partition| {
+        closed.next().flatten().unwrap_or_else(|| {
+            left.push(partition);
+            (checkpoint_entry(partition), false)
+        })
+    });
+    let all = all.collect();
     if let Some(first) = left.first() {
         let dir = first.log.dir();
         warn!(
@@ -159,8 +189,7 @@ fn with_unclosed(
             dir.display()
         );
     }
-    closed.extend(left.iter().map(|partition| (checkpoint_entry(partition), false)));
-    closed
+    all
 }
 
 async fn close(partition: Rc<Partition>, together: bool) -> (CheckpointEntry, bool) {
@@ -187,5 +216,30 @@ fn checkpoint_entry(partition: &Partition) -> CheckpointEntry {
         high_watermark: partition.high_watermark(),
         written_end: partition.log.written_end_offset(),
         cleaner_point: partition.log.cleaner_point(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::sim::World;
+
+    use super::*;
+
+    /// Each takes most of the patience longer than the one before it, the first and the last for ever.
+    #[test]
+    fn one_that_hangs_does_not_take_those_along_that_end_behind_it() {
+        let ran = World::new(1).run(|| async {
+            let items: Vec<Rc<u32>> = (0..6).map(Rc::new).collect();
+            each_while_some_end(&items, |item| async move {
+                match *item {
+                    0 | 5 => std::future::pending().await,
+                    late => reactor::sleep(CLOSE_WAIT * 9 / 10 * late).await,
+                }
+                *item
+            })
+            .await
+        });
+        let outputs = ran.finished().unwrap_or_default();
+        assert_eq!(outputs, [None, Some(1), Some(2), Some(3), Some(4), None]);
     }
 }
