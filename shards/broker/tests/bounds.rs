@@ -224,3 +224,20 @@ fn more_groups_than_fit_into_an_answer_are_each_refused() {
         }
     });
 }
+
+/// As a group is: one that is named ten thousand times is answered once.
+#[test]
+fn a_transaction_that_is_named_often_is_described_once() {
+    run(4, move |mut client| async move {
+        let ids = vec![wire::Text::from("payments"); MANY_GROUPS];
+        let request = m::DescribeTransactionsRequest { transactional_ids: ids.into() };
+        client.send(ApiKey::DescribeTransactions, 0, &request).await.unwrap();
+        let answer = client.receive().await.expect("described");
+        let mut reader = Reader::new(&answer);
+        frame::decode_response_header(&mut reader, ApiKey::DescribeTransactions, 0).unwrap();
+        let described = m::DescribeTransactionsResponse::decode(&mut reader, 0).unwrap();
+        let codes: Vec<i16> =
+            described.transaction_states.iter().map(|state| state.error_code).collect();
+        assert!(matches!(codes[..], [code] if code != INVALID_REQUEST), "{codes:?}");
+    });
+}

@@ -17,6 +17,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use reactor::{ShardSpec, TcpStream};
 use support::{Client, Shards, batch, batch_within, start_shards, to_produce_within};
+use wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use wire::messages::{
     EndTxnRequest, EndTxnResponse, FetchRequest, FindCoordinatorRequest, FindCoordinatorResponse,
@@ -405,10 +406,27 @@ async fn wait_behind_a_fetch(
     at_least: f64,
 ) -> f64 {
     let mut client = Client::connect(address).await.expect("connect");
+    assert_eq!(client.create_topic("empty", 4, &[]).await.expect("create"), 0);
+    let mut led_here = 0;
+    while client.fetch("empty", led_here, 0, 0).await.expect("answered").0 != 0 {
+        led_here = (led_here + 1) % 4;
+    }
+    let at_end = FetchPartition {
+        partition: led_here,
+        partition_max_bytes: 1 << 20,
+        ..FetchPartition::default()
+    };
+    let topic = FetchTopic {
+        topic: "empty".into(),
+        partitions: vec![at_end].into(),
+        ..FetchTopic::default()
+    };
     let fetch = FetchRequest {
         max_wait_ms: 600_000,
         min_bytes: 1,
+        max_bytes: 1 << 20,
         session_epoch: -1,
+        topics: vec![topic].into(),
         ..FetchRequest::default()
     };
     client.send(ApiKey::Fetch, 12, &fetch).await.expect("sent");
