@@ -80,8 +80,13 @@ impl GroupSyncs {
         Ok(())
     }
 
+    /// Another disk may be in the place of this folder. A sync that hangs on the old one keeps those that
+    /// wait for it, nobody who comes later.
     pub(crate) fn forget(&self, data_dir: &Path) {
-        self.by_data_dir.borrow_mut().remove(&(data_dir.to_owned(), Covers::Disk));
+        let mut all = self.by_data_dir.borrow_mut();
+        for covers in [Covers::Names, Covers::Disk] {
+            all.remove(&(data_dir.to_owned(), covers));
+        }
     }
 
     fn of(&self, data_dir: &Path, covers: Covers) -> Rc<GroupSync> {
@@ -231,6 +236,32 @@ mod tests {
             syncs.sync(dir, Covers::Disk).await.is_err()
         });
         assert_eq!(ran.finished(), Some(true));
+    }
+
+    #[test]
+    fn a_sync_that_hangs_keeps_nobody_from_the_disk_that_came_back() {
+        for covers in [Covers::Names, Covers::Disk] {
+            let ran = reactor::sim::World::new(1).run(move || came_back(covers));
+            assert_eq!(ran.finished(), Some(true));
+        }
+    }
+
+    async fn came_back(covers: Covers) -> bool {
+        let dir = Path::new("/data");
+        assert!(fs::create_dir_all(dir).await.is_ok());
+        let syncs = Rc::new(GroupSyncs::default());
+        let hour = std::time::Duration::from_secs(3_600);
+        let slow = reactor::sim::Delay::between(hour, hour);
+        reactor::sim::with_faults(|faults| faults.disk.slow.insert(dir.into(), slow));
+        let hangs = syncs.clone();
+        let task = reactor::spawn(async move { hangs.sync(dir, covers).await });
+        reactor::sleep(std::time::Duration::from_secs(1)).await;
+        reactor::sim::with_faults(|faults| faults.disk.slow.clear());
+        syncs.forget(dir);
+        let minute = std::time::Duration::from_secs(60);
+        let synced = reactor::timeout(minute, syncs.sync(dir, covers)).await;
+        task.detach();
+        matches!(synced, Ok(Ok(())))
     }
 
     async fn shared(covers: Covers) {

@@ -19,7 +19,7 @@ use crate::checkpoints::{LEADER_EPOCHS, encode_epochs};
 use crate::config::ClosedAt;
 use crate::core::{Core, LogState, State};
 use crate::earlier::ProducersAt;
-use crate::error::{LogError, StorageError};
+use crate::error::{LogError, StorageError, is_out_of_space};
 use crate::files;
 use crate::graveyard;
 use crate::indexes;
@@ -30,8 +30,23 @@ use crate::prepare;
 use crate::producer_map::ProducerMap;
 use crate::producer_snapshot::Encoder;
 use crate::segment::{Entries, NO_TIMESTAMP, Newest, Segment};
+use crate::shared::Failing;
 use crate::tail::block_floor;
 use crate::txn_index;
+
+/// What is being done when the data of a full segment is synced.
+const SYNCING_FULL: &str = "syncing a full segment";
+
+/// Whether a seal failed for want of space alone, which is told to the listener: it is tried again. What
+/// a failed sync of data has lost, no room brings back.
+pub(crate) fn waits_for_room(core: &Core, error: &StorageError) -> bool {
+    if !is_out_of_space(&error.cause) || error.during == SYNCING_FULL {
+        return false;
+    }
+    tracing::warn!(log = %core.name, "a full segment is not sealed yet: {error}");
+    core.shared.note_failure(&core.dir(), &error.cause, Failing::Writing);
+    true
+}
 
 /// Seals in the background what is full and written.
 pub(crate) fn start(core: &Rc<Core>) {
@@ -47,6 +62,7 @@ pub(crate) fn start(core: &Rc<Core>) {
             match sealed {
                 Ok(true) => {}
                 Ok(false) => break,
+                Err(error) if waits_for_room(&core, &error) => break,
                 Err(error) => {
                     core.poison(error);
                     break;
@@ -74,7 +90,7 @@ pub(crate) async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
     file.set_len(u64::from(size))
         .await
         .map_err(|error| core.storage_error("trimming a full segment", error))?;
-    file.sync_all().await.map_err(|error| core.storage_error("syncing a full segment", error))?;
+    file.sync_all().await.map_err(|error| core.storage_error(SYNCING_FULL, error))?;
     files::sync_names(core).await?;
     if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
         segment.synced = size;

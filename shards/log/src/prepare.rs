@@ -4,7 +4,7 @@
 //! that waits for the next roll. A synced write into zeros that are on the device already costs
 //! one transfer; into a growing file it costs the file system's journal as well. And the kernel makes
 //! no write that grows a file without waiting: io_uring hands each to a worker thread, which takes
-//! half as much processor time again. So a segment with some traffic has its space reserved: at most
+//! more processor time and another wait. So a segment with some traffic has its space reserved: at most
 //! a quarter of what it holds, given back when the log falls idle.
 //!
 //! A stretch that is being zero-filled is never written by the appender, nor the other way round:

@@ -423,7 +423,7 @@ async fn remove_oldest(
 ) -> Result<(usize, u64), LogError> {
     let removed = take_oldest(core, count, now_ms).await?;
     if !removed.files.is_empty() {
-        unlink_later(core, removed.files);
+        unlink_later(core, removed.files, removed.start_is_unsaved);
     }
     Ok((removed.segments, removed.bytes))
 }
@@ -434,6 +434,8 @@ struct Removed {
     segments: usize,
     bytes: u64,
     files: Vec<PathBuf>,
+    /// The log's start could not be written down.
+    start_is_unsaved: bool,
 }
 
 async fn take_oldest(core: &Rc<Core>, count: usize, now_ms: i64) -> Result<Removed, LogError> {
@@ -442,7 +444,7 @@ async fn take_oldest(core: &Rc<Core>, count: usize, now_ms: i64) -> Result<Remov
     }
     let count = core.state.borrow_mut().removable(count, now_ms);
     keep_end(core).await?;
-    keep_producers(core).await?;
+    let count = count.min(keep_producers(core).await?);
     let start_is_saved = save_start(core, count).await;
     if !start_is_saved && count > 0 {
         // It would be missed that what it lists is gone.
@@ -456,7 +458,7 @@ async fn take_oldest(core: &Rc<Core>, count: usize, now_ms: i64) -> Result<Remov
     let segments = bases.len();
     tracing::info!(log = %core.name, segments, bytes, "removed the oldest segments");
     let files = rename_away(core, &bases, !start_is_saved).await;
-    Ok(Removed { segments, bytes, files })
+    Ok(Removed { segments, bytes, files, start_is_unsaved: !start_is_saved })
 }
 
 /// The active segment's file must be there before older ones go: its name remembers the offset at
@@ -474,12 +476,17 @@ async fn keep_end(core: &Rc<Core>) -> Result<(), LogError> {
 }
 
 /// What was known of producers where a segment starts is written when the one before it is sealed: before
-/// that one goes. Whoever repeats a batch after a crash would be taken for new otherwise.
-async fn keep_producers(core: &Rc<Core>) -> Result<(), LogError> {
+/// that one goes. Whoever repeats a batch after a crash would be taken for new otherwise. Returns how
+/// many of the oldest segments may go: on a disk that is too full to seal more those that are sealed,
+/// which makes the room for it.
+async fn keep_producers(core: &Rc<Core>) -> Result<usize, LogError> {
     loop {
         match keeper::seal_next(core).await {
             Ok(true) => {}
-            Ok(false) => return Ok(()),
+            Ok(false) => return Ok(usize::MAX),
+            Err(error) if keeper::waits_for_room(core, &error) => {
+                return Ok(core.state.borrow().segments.iter().take_while(|s| s.sealed).count());
+            }
             Err(error) => {
                 core.poison(error.clone());
                 return Err(error.into());
@@ -534,7 +541,10 @@ async fn rename_away(core: &Rc<Core>, bases: &[i64], in_order: bool) -> Vec<Path
     renamed
 }
 
-pub(crate) fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>) {
+/// Unlinks files after the configured delay, and with `save_start` then writes down where the log
+/// starts, for which there was no room before: of an empty log, nothing else says that its records
+/// were removed and are not missing.
+pub(crate) fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>, save_start: bool) {
     let delay = Duration::from_millis(core.state.borrow().config.file_delete_delay_ms);
     let name = Rc::clone(&core.name);
     let weak = core.me.clone();
@@ -551,7 +561,28 @@ pub(crate) fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>) {
                 _ => {}
             }
         }
-        drop(weak);
+        if save_start && let Some(core) = weak.upgrade() {
+            save_start_now(&core).await;
+        }
     };
     reactor::spawn_in(Class::Background, unlink).detach();
+}
+
+async fn save_start_now(core: &Rc<Core>) {
+    let _permit = core.upkeep.acquire(1).await;
+    let start = {
+        let state = core.state.borrow();
+        let first = state.segments.front().map(|s| s.base);
+        first.filter(|first| *first > state.saved_start && !matches!(state.phase, LogState::Closed))
+    };
+    let Some(start) = start else { return };
+    match write_start_soon(core, start).await {
+        Ok(()) => {
+            let mut state = core.state.borrow_mut();
+            state.saved_start = state.saved_start.max(start);
+        }
+        Err(error) => {
+            tracing::warn!(log = %core.name, start, "start of the log not written: {error}");
+        }
+    }
 }

@@ -441,3 +441,51 @@ fn retention_and_deletes_end_what_they_began_though_nobody_waits_any_more() {
         assert!(amid > 10, "{asked:?}, full: {full}: only {amid} left amid it");
     }
 }
+
+/// A crash comes before anything else says that all was removed.
+#[test]
+fn a_start_that_found_no_room_is_written_once_files_are_unlinked() {
+    on_sim(1, || async {
+        let log = fresh(config()).await;
+        for n in 0..6 {
+            put(&log, n, reactor::wall_clock_ms()).await;
+        }
+        log.flush().await.unwrap();
+        pass(8 * DAY_MS).await;
+        with_faults(|faults| faults.disk.full.insert(DIR.into()));
+        let outcome = log.enforce_retention(reactor::wall_clock_ms()).await.unwrap();
+        assert_eq!(outcome.log_start_offset, 6);
+        let file = Path::new(DIR).join("log-start-offset-checkpoint");
+        assert!(!fs::exists(&file).await.unwrap(), "there was room");
+        with_faults(|faults| faults.disk.full.clear());
+        pass(2 * 60_000).await;
+        drop(log);
+        let vouched = log::Vouched { synced_end: 6, ..log::Vouched::default() };
+        let hint = log::OpenHint { vouched, ..log::OpenHint::default() };
+        let opened = Log::open(&memory(), DIR.into(), config(), hint, NOW_MS).await;
+        let (log, _) = opened.unwrap();
+        assert_eq!((log.log_start_offset(), log.log_end_offset()), (6, 6));
+        log.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_seal_that_finds_no_room_is_made_later_and_the_log_goes_on() {
+    on_sim(1, || async {
+        let log = fresh(config()).await;
+        for n in 0..3 {
+            put(&log, n, reactor::wall_clock_ms()).await;
+        }
+        pass(8 * DAY_MS).await;
+        with_faults(|faults| faults.disk.no_room_for_names.insert(DIR.into()));
+        for n in 3..6 {
+            put(&log, n, reactor::wall_clock_ms()).await;
+            pass(1_000).await;
+        }
+        assert!(matches!(log.state(), log::LogState::Online));
+        with_faults(|faults| faults.disk.no_room_for_names.clear());
+        let outcome = log.enforce_retention(reactor::wall_clock_ms()).await.unwrap();
+        assert_eq!((outcome.segments_deleted, outcome.log_start_offset), (3, 3));
+        log.close().await.unwrap();
+    });
+}

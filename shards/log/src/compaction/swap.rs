@@ -107,7 +107,7 @@ async fn replace_held(core: &Rc<Core>, old: &[i64], made: Made) -> Result<(), Lo
     // Outside of the borrow: memory that comes back wakes those who wait for it.
     drop(gone);
     drop(alone);
-    retention::unlink_later(core, renamed);
+    retention::unlink_later(core, renamed, false);
     Ok(())
 }
 

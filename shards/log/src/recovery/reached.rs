@@ -7,7 +7,7 @@
 //! |---|---|
 //! | where it ends, a file or a name is all that is missing | not opened |
 //! | damage lies there, with whole batches behind it | opened, and told; what is whole is set aside |
-//! | the same, but its checkpoint does not go as far either | not opened: an older copy |
+//! | the same, but its checkpoint does not go as far either | not opened: an older copy, or damage that also took the checkpoint back |
 //! | the operator's file is there, empty | opened, and told |
 //!
 //! Safe is what was synced, and, on the start of the machine on which it was, what was written: no end of
@@ -118,8 +118,8 @@ impl Opening {
             self.safe = Safe { gave_up: Some(safe_to), ..Safe::default() };
             return Ok(());
         }
-        let is_older = self.safe.checkpointed.is_some_and(|point| point < self.safe.to);
-        if is_older || !self.is_damaged(segments, lack).await? {
+        let is_behind = self.safe.checkpointed.is_some_and(|point| point < self.safe.to);
+        if is_behind || !self.is_damaged(segments, lack).await? {
             let (base, position) = segments.back().map_or((0, 0), |s| (s.base, s.size));
             let problem = format!("{problem}; {}", self.remedy());
             return Err(self.refused(base, position.into(), problem));

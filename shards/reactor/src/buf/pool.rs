@@ -23,8 +23,16 @@ const SIZES_MAX: usize = 32;
 
 /// Owned, aligned, initialised memory.
 pub(super) struct Block {
-    start: NonNull<u8>,
+    memory: Memory,
     capacity: usize,
+}
+
+/// Where the memory of a block starts, and to whom it goes back.
+#[derive(Clone, Copy)]
+struct Memory {
+    start: NonNull<u8>,
+    /// It is a mapping of its own, not the allocator's.
+    mapped: bool,
 }
 
 // SAFETY: a block owns its memory, which no thread-local state refers to.
@@ -41,21 +49,21 @@ impl Block {
             Some(capacity) => capacity,
             None => panic!("a buffer of {capacity} bytes was asked for"),
         };
-        if let Some(start) = POOL.try_with(|p| p.borrow_mut().take(capacity)).ok().flatten() {
+        if let Some(memory) = POOL.try_with(|p| p.borrow_mut().take(capacity)).ok().flatten() {
             if zero {
                 // SAFETY: the block is ours alone and `capacity` bytes long.
-                unsafe { start.as_ptr().write_bytes(0, capacity) };
+                unsafe { memory.start.as_ptr().write_bytes(0, capacity) };
             }
-            return Self { start, capacity };
+            return Self { memory, capacity };
         }
-        match fresh(capacity) {
-            Some(start) => Self { start, capacity },
+        match fresh(capacity, map) {
+            Some(memory) => Self { memory, capacity },
             None => handle_alloc_error(layout(capacity)),
         }
     }
 
     pub(super) fn start(&self) -> *mut u8 {
-        self.start.as_ptr()
+        self.memory.start.as_ptr()
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -66,9 +74,9 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let kept =
-            POOL.try_with(|p| p.borrow_mut().give(self.start, self.capacity)).unwrap_or(false);
+            POOL.try_with(|p| p.borrow_mut().give(self.memory, self.capacity)).unwrap_or(false);
         if !kept {
-            free(self.start, self.capacity);
+            free(self.memory, self.capacity);
         }
     }
 }
@@ -90,20 +98,20 @@ thread_local! {
 }
 
 struct Pool {
-    sizes: Vec<(usize, Vec<NonNull<u8>>)>,
+    sizes: Vec<(usize, Vec<Memory>)>,
     retained: usize,
     limit: usize,
 }
 
 impl Pool {
-    fn take(&mut self, capacity: usize) -> Option<NonNull<u8>> {
+    fn take(&mut self, capacity: usize) -> Option<Memory> {
         let (_, blocks) = self.sizes.iter_mut().find(|(size, _)| *size == capacity)?;
         let block = blocks.pop()?;
         self.retained -= capacity;
         Some(block)
     }
 
-    fn give(&mut self, start: NonNull<u8>, capacity: usize) -> bool {
+    fn give(&mut self, memory: Memory, capacity: usize) -> bool {
         if self.retained + capacity > self.limit {
             return false;
         }
@@ -115,7 +123,7 @@ impl Pool {
                 None => return false,
             },
         };
-        self.sizes[index].1.push(start);
+        self.sizes[index].1.push(memory);
         self.retained += capacity;
         true
     }
@@ -135,8 +143,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         for (capacity, blocks) in self.sizes.drain(..) {
-            for start in blocks {
-                free(start, capacity);
+            for memory in blocks {
+                free(memory, capacity);
             }
         }
     }
@@ -149,25 +157,55 @@ fn layout(capacity: usize) -> Layout {
     }
 }
 
-/// Zeros; `None` if there is no memory.
-fn fresh(capacity: usize) -> Option<NonNull<u8>> {
-    if capacity < MAPPED_BYTES_MIN {
-        // SAFETY: the size is not zero.
-        return NonNull::new(unsafe { alloc_zeroed(layout(capacity)) });
+/// Zeros; `None` if there is no memory. Where the kernel makes no more mappings, of which a process has
+/// a bounded number (`vm.max_map_count`), the allocator may still have memory.
+fn fresh(capacity: usize, map: impl Fn(usize) -> Option<NonNull<u8>>) -> Option<Memory> {
+    if capacity >= MAPPED_BYTES_MIN
+        && let Some(start) = map(capacity)
+    {
+        return Some(Memory { start, mapped: true });
     }
+    // SAFETY: the size is not zero.
+    let start = NonNull::new(unsafe { alloc_zeroed(layout(capacity)) })?;
+    Some(Memory { start, mapped: false })
+}
+
+fn map(capacity: usize) -> Option<NonNull<u8>> {
     let flags = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new private mapping, at no address in particular, touches nothing that exists.
     let mapped = unsafe { mmap_anonymous(ptr::null_mut(), capacity, flags, MapFlags::PRIVATE) };
     NonNull::new(mapped.ok()?.cast())
 }
 
-fn free(start: NonNull<u8>, capacity: usize) {
-    if capacity < MAPPED_BYTES_MIN {
+fn free(memory: Memory, capacity: usize) {
+    if !memory.mapped {
         // SAFETY: the block came from `alloc_zeroed` with this very layout and has no owner left.
-        unsafe { dealloc(start.as_ptr(), layout(capacity)) };
+        unsafe { dealloc(memory.start.as_ptr(), layout(capacity)) };
         return;
     }
-    // SAFETY: the block is a whole mapping made by `fresh` and has no owner left.
-    let unmapped = unsafe { munmap(start.as_ptr().cast(), capacity) };
+    // SAFETY: the block is a whole mapping made by `map` and has no owner left.
+    let unmapped = unsafe { munmap(memory.start.as_ptr().cast(), capacity) };
     debug_assert!(unmapped.is_ok(), "a mapping of ours can be given back");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_mapping_the_allocator_is_asked() {
+        for (map, mapped) in [(map as fn(usize) -> _, true), (|_| None, false)] {
+            let Some(memory) = fresh(MAPPED_BYTES_MIN, map) else { panic!("no memory") };
+            assert_eq!(memory.mapped, mapped);
+            let mut pool = Pool { sizes: Vec::new(), retained: 0, limit: MAPPED_BYTES_MIN };
+            assert!(pool.give(memory, MAPPED_BYTES_MIN));
+            let again = pool.take(MAPPED_BYTES_MIN);
+            assert_eq!(again.map(|again| again.mapped), Some(mapped), "it goes back as it came");
+            // SAFETY: the block is ours alone, initialised, and that long.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(memory.start.as_ptr(), MAPPED_BYTES_MIN) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            free(memory, MAPPED_BYTES_MIN);
+        }
+    }
 }

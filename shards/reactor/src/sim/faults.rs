@@ -61,6 +61,8 @@ pub struct DiskFaults {
     pub capacity: Option<u64>,
     /// Directories on a device that is full: what grows at or below them fails with ENOSPC.
     pub full: BTreeSet<PathBuf>,
+    /// Directories whose names cannot be synced for want of space: ENOSPC.
+    pub no_room_for_names: BTreeSet<PathBuf>,
     /// The file system reserves no space: EOPNOTSUPP.
     pub cannot_reserve: bool,
     /// Reads under which a bit of the medium rots, per million: it is read flipped from then on.
@@ -87,6 +89,7 @@ impl Default for DiskFaults {
             interrupt_per_million: 0,
             capacity: None,
             full: BTreeSet::new(),
+            no_room_for_names: BTreeSet::new(),
             cannot_reserve: false,
             rot_per_million: 0,
             sector_bytes: SECTOR,

@@ -244,6 +244,9 @@ fn apply_to_names(state: &mut State, op: &mut Op, now_ms: i64) -> Result<i32, Er
 }
 
 fn sync(state: &mut State, path: &Path, points: &[(Ino, u64)]) -> Result<i32, Errno> {
+    if state.faults.disk.no_room_for_names.contains(path) {
+        return Err(libc::ENOSPC);
+    }
     let fails = state.dice.hits(state.faults.disk.sync_eio_per_million);
     if fails {
         state.failed_syncs.push(path.to_path_buf());

@@ -350,12 +350,8 @@ impl UringDriver {
     fn abandon_jobs(&mut self, out: &mut Vec<(Token, Completion)>) {
         for index in 0..self.slots.len() {
             let Some(slot) = self.slots[index].as_mut() else { continue };
-            let is_job =
-                slot.op().is_some_and(|op| Job::of(op, self.ring.supports.set_len).is_some());
             // A truncation uses the descriptor: that one must be waited for.
-            let borrows = matches!(slot.op(), Some(Op::SetLen { .. }));
-            if is_job
-                && !borrows
+            if slot.op().is_some_and(Job::is_independent)
                 && let Some(op) = slot.take()
             {
                 out.push((Token::new(index), Completion { result: -libc::ECANCELED, op }));

@@ -32,8 +32,8 @@ const STUCK: Duration = Duration::from_millis(50);
 pub(crate) enum Job {
     ReadDir(OpPath),
     Space(OpPath),
-    /// The descriptor stays open: its handle is in the shard's slot until the job is done.
-    SyncDisk(OpPath, Option<RawFd>),
+    /// With a descriptor of its own for what watches the disk: a shard that stops does not wait for this.
+    SyncDisk(OpPath, Option<io::Result<OwnedFd>>),
     Lock(OpPath),
     /// The descriptor stays open: its handle is in the shard's slot until the job is done.
     SetLen(RawFd, u64),
@@ -47,13 +47,29 @@ impl Job {
             Op::ReadDir { path, .. } => Some(Job::ReadDir(path.clone())),
             Op::Space { path, .. } => Some(Job::Space(path.clone())),
             Op::SyncDisk { path, watch } => {
-                Some(Job::SyncDisk(path.clone(), watch.as_ref().map(Handle::raw)))
+                // SAFETY: the handle in the operation keeps the descriptor open.
+                let borrowed = |w: &Handle| unsafe { BorrowedFd::borrow_raw(w.raw()) };
+                // A copy has the same open file, and what the file remembers of losses.
+                let own = watch.as_ref().map(|w| borrowed(w).try_clone_to_owned());
+                Some(Job::SyncDisk(path.clone(), own))
             }
             Op::Lock { path } => Some(Job::Lock(path.clone())),
             Op::Resolve { host, port, .. } => Some(Job::Resolve(host.clone(), *port)),
             Op::SetLen { file, len } if !ring_truncates => Some(Job::SetLen(file.raw(), *len)),
             _ => None,
         }
+    }
+
+    /// Whether the operation is done on a helper thread, and there needs nothing of the shard's.
+    pub(crate) fn is_independent(op: &Op) -> bool {
+        matches!(
+            op,
+            Op::ReadDir { .. }
+                | Op::Space { .. }
+                | Op::SyncDisk { .. }
+                | Op::Lock { .. }
+                | Op::Resolve { .. }
+        )
     }
 }
 
@@ -197,8 +213,7 @@ fn perform(job: Job) -> io::Result<JobOutput> {
             rustix::fs::syncfs(&dir)?;
             // Fails if anything was lost since it was opened: that, the new one does not know.
             if let Some(watch) = watch {
-                // SAFETY: the handle in the shard's slot keeps the descriptor open until we answer.
-                rustix::fs::syncfs(unsafe { BorrowedFd::borrow_raw(watch) })?;
+                rustix::fs::syncfs(watch?)?;
             }
             Ok(JobOutput::Nothing)
         }
