@@ -17,6 +17,7 @@ mod io_uring;
 mod limits;
 mod lock;
 mod memory;
+mod parent;
 mod port;
 mod preflight;
 mod profile;
@@ -34,6 +35,7 @@ pub use io_uring::{IoUringSwitch, io_uring_switch};
 pub use limits::{Limit, Resource, limit, raise_to_hard};
 pub use lock::is_locked;
 pub use memory::{Memory, memory};
+pub use parent::end_with_parent;
 pub use port::{PortState, port_state};
 pub use preflight::{Check, Preflight, Status, preflight};
 pub use profile::{

@@ -119,6 +119,9 @@ pub struct ServeArgs {
     /// Leave the placing of shards on CPUs to the kernel
     #[arg(long)]
     pub no_pin: bool,
+    /// End with the process of this number, which starts this one: for measurements
+    #[arg(long, value_name = "PID", hide = true)]
+    pub end_with_parent: Option<u32>,
     /// Only check whether this machine can run the broker, and print each finding
     #[arg(long)]
     pub check: bool,

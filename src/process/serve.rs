@@ -23,6 +23,10 @@ const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 pub fn run(args: ServeArgs) -> Result<()> {
     refuse_absent(args.backend)?;
+    if let Some(pid) = args.end_with_parent {
+        let alone = |error| Error::machine(format!("process {pid}: {}", plain(&error)), "");
+        hardware::end_with_parent(pid).map_err(alone)?;
+    }
     let ring = reactor::uring::probe();
     if ring.is_err() {
         return Err(first_failure(&machine_checks(&args, ring)?));

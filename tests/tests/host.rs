@@ -171,6 +171,38 @@ fn an_error_later_on_takes_nothing_away_and_what_is_there_is_kept() {
     corelane(&[&bench[..], &to_report].concat(), b"").refused(2, &["holds a report already"]);
 }
 
+/// The processes that serve below a folder.
+fn brokers_on(folder: &Path) -> usize {
+    let entries = std::fs::read_dir("/proc").expect("processes").flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let serves = |line: &str| line.contains("\0serve\0") && line.contains(text(folder));
+    lines.filter(|line| serves(&String::from_utf8_lossy(line))).count()
+}
+
+#[test]
+fn a_broker_ends_with_the_measurement_that_is_killed() {
+    let folder = temporary_folder("host-").expect("a folder");
+    let mut child = Command::new(binary())
+        .args(["bench", "disk", text(folder.path()), "--quick", "--seconds", "0.05"])
+        .args(["--file-size", "64M", "--broker"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let began = Instant::now();
+    while brokers_on(folder.path()) == 0 {
+        assert!(began.elapsed() < PATIENCE && child.try_wait().is_ok_and(|ended| ended.is_none()));
+        std::thread::sleep(LOOK_EVERY);
+    }
+    child.kill().expect("it is killed");
+    child.wait().expect("it ends");
+    let began = Instant::now();
+    while brokers_on(folder.path()) > 0 {
+        assert!(began.elapsed() < PATIENCE, "the broker lives on");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
 #[test]
 fn a_measurement_that_is_killed_leaves_no_file() {
     let folder = temporary_folder("host-").expect("a folder");

@@ -81,6 +81,8 @@ impl Process {
             .arg(folder.0.join("data"))
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .args(["--shards", &setup.shards.to_string()])
+            // Where this program is killed, nobody else would end it.
+            .args(["--end-with-parent", &std::process::id().to_string()])
             // What is deleted is gone before the next load needs the room, and is not unlinked
             // while that one is measured.
             .args(["--set", "log.retention.check.interval.ms=1000"])
