@@ -297,25 +297,60 @@ pub(crate) struct Checkpoints {
     by_shard: RefCell<BTreeMap<usize, Vec<CheckpointEntry>>>,
     /// The files lack something.
     changed: Cell<bool>,
-    /// One writer at a time in a directory: the newest lines must not be overtaken by older ones.
-    writing: Vec<Semaphore>,
-    of_dirs: Vec<OfDir>,
+    of_dirs: RefCell<Vec<Rc<OfDir>>>,
 }
 
-/// How writing in one directory goes.
-#[derive(Default)]
+/// How writing in one directory goes, until that fails: what hung then may hang for ever, and is no
+/// reason not to write on the disk that came back.
 struct OfDir {
+    /// How often the directory had failed when this began.
+    failures: u64,
+    /// One writer at a time in a directory: the newest lines must not be overtaken by older ones.
+    writing: Semaphore,
     /// A write hangs. It still has the files, and nobody else may touch them.
     hangs: Cell<bool>,
     /// That it fails was said.
     fails: Cell<bool>,
 }
 
+impl OfDir {
+    fn new(failures: u64, fails: bool) -> Rc<Self> {
+        Rc::new(OfDir {
+            failures,
+            writing: Semaphore::new(1),
+            hangs: Cell::new(false),
+            fails: Cell::new(fails),
+        })
+    }
+
+    /// Says that a directory's files cannot be written, once, and when they are again.
+    fn tell(&self, path: &Path, written: Result<(), String>) {
+        let failed_before = self.fails.replace(written.is_err());
+        match written {
+            Err(error) if !failed_before => {
+                warn!("no checkpoints written in {} from now on: {error}", path.display());
+            }
+            Ok(()) if failed_before => info!("checkpoints are written in {} again", path.display()),
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
 impl Checkpoints {
     pub fn new(data_dirs: usize) -> Self {
-        let writing = (0..data_dirs).map(|_| Semaphore::new(1)).collect();
-        let of_dirs = (0..data_dirs).map(|_| OfDir::default()).collect();
-        Checkpoints { by_shard: RefCell::default(), changed: Cell::new(true), writing, of_dirs }
+        let of_dirs = (0..data_dirs).map(|_| OfDir::new(0, false)).collect();
+        let of_dirs = RefCell::new(of_dirs);
+        Checkpoints { by_shard: RefCell::default(), changed: Cell::new(true), of_dirs }
+    }
+
+    /// Of a directory that has failed since, a new one.
+    fn of_dir(&self, number: usize, failures: u64) -> Option<Rc<OfDir>> {
+        let mut of_dirs = self.of_dirs.borrow_mut();
+        let of_dir = of_dirs.get_mut(number)?;
+        if of_dir.failures != failures {
+            *of_dir = OfDir::new(failures, of_dir.fails.get());
+        }
+        Some(Rc::clone(of_dir))
     }
 
     pub fn note(&self, shard: usize, entries: Vec<CheckpointEntry>) {
@@ -336,27 +371,27 @@ impl Checkpoints {
         let mut tasks = Vec::new();
         let mut written = true;
         for number in shard.dirs.usable() {
-            let Some(of_dir) = self.of_dirs.get(number) else { continue };
+            let Some(path) = shard.dirs.path(number) else { continue };
+            let Some(of_dir) = self.of_dir(number, shard.dirs.failures(number)) else { continue };
             if of_dir.hangs.get() {
                 written = false;
                 continue;
             }
-            let (checkpoints, shard) = (self.clone(), shard.clone());
+            let (checkpoints, shard, its) = (self.clone(), shard.clone(), of_dir.clone());
             let task = reactor::spawn(async move {
-                let written = checkpoints.write_in(&shard, number).await;
-                if let Some(of_dir) = checkpoints.of_dirs.get(number) {
-                    of_dir.hangs.set(false);
-                }
+                let written = checkpoints.write_in(&shard, number, &its).await;
+                its.hangs.set(false);
                 written
             });
-            tasks.push((of_dir, task));
+            tasks.push((path, of_dir, task));
         }
         let give_up = reactor::now() + WRITE_WAIT;
-        for (of_dir, mut task) in tasks {
+        for (path, of_dir, mut task) in tasks {
             match timeout_at(give_up, &mut task).await {
                 Ok(done) => written &= done,
                 Err(_) => {
                     of_dir.hangs.set(true);
+                    of_dir.tell(path, Err("it takes too long".to_owned()));
                     task.detach();
                     written = false;
                 }
@@ -365,15 +400,13 @@ impl Checkpoints {
         written
     }
 
-    async fn write_in(&self, shard: &Shard, number: usize) -> bool {
-        let (Some(turn), Some(path)) = (self.writing.get(number), shard.dirs.path(number)) else {
-            return false;
-        };
-        let _alone = turn.acquire(1).await;
+    async fn write_in(&self, shard: &Shard, number: usize, of_dir: &OfDir) -> bool {
+        let Some(path) = shard.dirs.path(number) else { return false };
+        let _alone = of_dir.writing.acquire(1).await;
         // Of another file system, as after a mount went away, nothing is said: a start would take it for
         // a directory that has lost what it is.
         if !fs::exists(&path.join(META_PROPERTIES)).await.unwrap_or(false) {
-            self.tell(number, path, Err(format!("it has no {META_PROPERTIES}")));
+            of_dir.tell(path, Err(format!("it has no {META_PROPERTIES}")));
             return false;
         }
         let entries: Vec<CheckpointEntry> = {
@@ -382,6 +415,10 @@ impl Checkpoints {
             all.filter(|entry| entry.dir_number == number).cloned().collect()
         };
         let kafkas = write_checkpoints(path, &entries).await;
+        if shard.dirs.failures(number) != of_dir.failures {
+            // It hung, and others may write here by now.
+            return false;
+        }
         let is_here = |(topic, index): &(Uuid, i32)| {
             let (home, image) = (shard.dirs.id(number), shard.image());
             let partition = image.topic_by_id(*topic).and_then(|topic| topic.partition(*index));
@@ -391,20 +428,27 @@ impl Checkpoints {
         let own = offsets::write(path, is_here, &entries).await;
         let all = kafkas.and(own.map_err(|error| (offsets::FILE, error)));
         let is_written = all.is_ok();
-        self.tell(number, path, all.map_err(|(file, error)| format!("{file}: {error}")));
+        of_dir.tell(path, all.map_err(|(file, error)| format!("{file}: {error}")));
         is_written
     }
+}
 
-    /// Says that a directory's files cannot be written, once, and when they are again.
-    fn tell(&self, number: usize, path: &Path, written: Result<(), String>) {
-        let Some(of_dir) = self.of_dirs.get(number) else { return };
-        let failed_before = of_dir.fails.replace(written.is_err());
-        match written {
-            Err(error) if !failed_before => {
-                warn!("no checkpoints written in {} from now on: {error}", path.display());
-            }
-            Ok(()) if failed_before => info!("checkpoints are written in {} again", path.display()),
-            Ok(()) | Err(_) => {}
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_hangs_keeps_nobody_from_the_disk_that_came_back() {
+        let checkpoints = Checkpoints::new(1);
+        let of_dir = |failures| checkpoints.of_dir(0, failures).unwrap_or_else(|| panic!("none"));
+        let hung = of_dir(0);
+        hung.hangs.set(true);
+        hung.fails.set(true);
+        let turn = hung.writing.try_acquire(1);
+        assert!(turn.is_some() && of_dir(0).hangs.get());
+        let back = of_dir(1);
+        assert!(!back.hangs.get() && back.writing.try_acquire(1).is_some());
+        assert!(back.fails.get(), "that it is written again is told");
+        assert!(Rc::ptr_eq(&back, &of_dir(1)));
     }
 }
