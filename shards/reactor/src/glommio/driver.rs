@@ -58,7 +58,7 @@ pub(super) struct GlommioDriver {
     closing: Vec<Rc<Listener>>,
     signal: Signal,
     /// Wakes the shard, for what is polled every turn.
-    any_waker: Waker,
+    any_wake: Arc<OpWaker>,
     random: host::Random,
     draining_since: Option<Instant>,
 }
@@ -104,7 +104,7 @@ impl GlommioDriver {
             woken: Vec::new(),
             closing: Vec::new(),
             signal: Signal::default(),
-            any_waker: Waker::from(OpWaker::new(&board, NO_SLOT)),
+            any_wake: OpWaker::new(&board, NO_SLOT),
             board,
             random: host::Random::default(),
             draining_since: None,
@@ -315,7 +315,8 @@ impl GlommioDriver {
         // Nothing was woken into the field meanwhile but by `submit`, which is not called in here.
         self.woken = woken;
         if !self.closing.is_empty() {
-            let waker = self.any_waker.clone();
+            self.any_wake.clear();
+            let waker = Waker::from(Arc::clone(&self.any_wake));
             let mut cx = Context::from_waker(&waker);
             self.closing.retain(|listener| listener.accept(&mut cx).is_pending());
         }
