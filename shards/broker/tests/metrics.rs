@@ -306,6 +306,10 @@ fn transactions_their_ends_and_their_producers_are_counted() {
         scrape_until(admin, "corelane_transactional_ids", &aborted, 2.0).await;
         let mut open = Producer::begin(&broker, "open", 60_000).await;
         open.write(1).await;
+        let began = reactor::wall_clock_ms();
+        while reactor::wall_clock_ms() == began {
+            reactor::sleep(PAUSE).await;
+        }
 
         let series = read_strictly(&get(admin, "/metrics").await.1);
         let total = |name: &str| value(&series, name, &[]);

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -20,6 +21,9 @@ const (
 	killedWithin      = 12
 	killedWithinTime  = 30 * time.Millisecond
 	startedWithinTime = time.Second
+	// recordsPerLife is enough for all the rounds that one who is killed may be waited for, however
+	// fast it is.
+	recordsPerLife = 300
 	// instance makes the process a static member: who comes again finds its partitions without
 	// waiting for the end of the session of the one who was killed.
 	instance = "worker"
@@ -29,19 +33,23 @@ const (
 type pipelineProcess struct {
 	*run
 	command *exec.Cmd
+	in      io.Closer
 	rounds  chan string
 }
 
-func (p *pipeline) spawn() *pipelineProcess {
+// spawn starts one that goes on until so many are committed.
+func (p *pipeline) spawn(until int) *pipelineProcess {
 	program, err := os.Executable()
 	p.must(err, "find this program")
-	words := strings.Join([]string{p.source, p.sink, strconv.Itoa(p.count)}, ",")
+	words := strings.Join([]string{p.source, p.sink, strconv.Itoa(until)}, ",")
 	command := exec.Command(program, "--bootstrap", strings.Join(p.bootstrap, ","), "--pipeline", words)
 	command.Stderr = os.Stderr
+	in, err := command.StdinPipe()
+	p.must(err, "open a pipe")
 	out, err := command.StdoutPipe()
 	p.must(err, "open a pipe")
 	p.must(command.Start(), "start a pipeline's process")
-	w := &pipelineProcess{p.run, command, make(chan string, 2*p.count)}
+	w := &pipelineProcess{p.run, command, in, make(chan string, 2*p.count)}
 	go func() {
 		defer close(w.rounds)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -71,6 +79,7 @@ func (w *pipelineProcess) goOn(rounds int) {
 }
 
 func (w *pipelineProcess) finish() {
+	w.in.Close()
 	for w.said() {
 	}
 	w.must(w.command.Wait(), "a pipeline's process")
@@ -81,11 +90,12 @@ func (w *pipelineProcess) kill() {
 	w.command.Wait()
 }
 
-// servePipeline is the life of one that is to be killed. The broker may be away when it begins.
-func servePipeline(open func(bootstrap []string) (Driver, error), bootstrap []string, source, sink, count string) (err error) {
+// servePipeline is the life of one that is to be killed. The broker may be away when it begins. At its
+// end it waits for that of its input, so that one that is to be killed is there to be.
+func servePipeline(open func(bootstrap []string) (Driver, error), bootstrap []string, source, sink, until string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), scenarioLimit)
 	defer cancel()
-	records, err := strconv.Atoi(count)
+	records, err := strconv.Atoi(until)
 	if err != nil {
 		return err
 	}
@@ -100,18 +110,19 @@ func servePipeline(open func(bootstrap []string) (Driver, error), bootstrap []st
 		fmt.Println("round", round)
 		return round%5 != 4
 	})
-	return nil
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // clientKill kills the process of a pipeline again and again, and the broker with it and without.
 func clientKill(r *run) {
-	p := newPipeline(r, 1000)
+	p := newPipeline(r, (kills+1)*recordsPerLife)
 	seed := rand.Uint64()
 	fmt.Fprintln(os.Stderr, "kills by seed", seed)
 	chance := rand.New(rand.NewPCG(seed, 0))
 	alone := chance.IntN(2) == 0 // is the broker killed while the process lives; else together with it
 	for life := range kills {
-		w := p.spawn()
+		w := p.spawn((life + 1) * recordsPerLife)
 		func() {
 			defer w.kill()
 			if life == brokerKilledIn && alone {
@@ -130,7 +141,7 @@ func clientKill(r *run) {
 			}
 		}()
 	}
-	w := p.spawn()
+	w := p.spawn(p.count)
 	defer w.kill()
 	w.finish()
 	p.check()

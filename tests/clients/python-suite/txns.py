@@ -21,6 +21,8 @@ BROKER_KILLED_IN = 2
 KILLED_WITHIN_ROUNDS = 12
 KILLED_WITHIN_S = 0.03
 STARTED_WITHIN_S = 1
+# Enough for all the rounds that one who is killed may be waited for, however fast it is.
+RECORDS_PER_LIFE = 300
 # The broker may have to start meanwhile.
 SAYS_WITHIN_S = 60
 # As a static member, who comes again finds its partitions without waiting for the end of the session
@@ -241,8 +243,9 @@ class Pipeline:
             records = member.poll(200)
             if not known and member.assignment():
                 known, self.done = True, self.committed()
-            for first in range(0, len(records), CHUNK):
-                chunk = records[first : first + CHUNK]
+            # What is polled beyond the end is left to who comes next.
+            while records and self.done < until:
+                chunk, records = records[:CHUNK], records[CHUNK:]
                 while self.transaction(producer, member, chunk, before_end):
                     self.aborted += 1
                 self.done += len(chunk)
@@ -308,12 +311,13 @@ def broker_kill(kit):
 
 
 class PipelineProcess:
-    """A pipeline as a process of its own, see `serve`, which says each round."""
+    """A pipeline as a process of its own, see `serve`, which says each round until so many are
+    committed."""
 
-    def __init__(self, kit, pipeline):
+    def __init__(self, kit, pipeline, until):
         command = [sys.executable, sys.argv[0], "--bootstrap", kit.client.bootstrap]
-        command += ["--pipeline", pipeline.source, pipeline.sink, str(pipeline.count)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        command += ["--pipeline", pipeline.source, pipeline.sink, str(until)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         kit.open.callback(self.kill)
         self.lines = queue.Queue()
         threading.Thread(target=self.listen, daemon=True).start()
@@ -331,9 +335,12 @@ class PipelineProcess:
 
     def go_on(self, rounds):
         for _ in range(rounds):
-            that("the pipeline's process goes on", self.says() is not None)
+            if self.says() is None:
+                ended = self.process.wait(PATIENCE_S)
+                raise AssertionError(f"the pipeline's process ended with {ended}")
 
     def finish(self):
+        self.process.stdin.close()
         while self.says() is not None:
             pass
         equal("exit code of the pipeline's process", 0, self.process.wait(PATIENCE_S))
@@ -343,10 +350,11 @@ class PipelineProcess:
         self.process.wait()
 
 
-def serve(connect, source, sink, count):
-    """The life of one that is to be killed. The broker may be away when it begins."""
+def serve(connect, source, sink, until):
+    """The life of one that is to be killed. The broker may be away when it begins. At its end it
+    waits for that of its input, so that one that is to be killed is there to be."""
     client = until_it_works("a client", connect)
-    pipeline = Pipeline(Kit(client, "pipeline"), source, sink, int(count), INSTANCE)
+    pipeline = Pipeline(Kit(client, "pipeline"), source, sink, int(until), INSTANCE)
 
     def before_end(number):
         print("round", number, flush=True)
@@ -354,17 +362,18 @@ def serve(connect, source, sink, count):
 
     with pipeline.kit.open:
         pipeline.run(pipeline.count, before_end)
+        sys.stdin.read()
 
 
 def client_kill(kit):
-    pipeline = Pipeline.filled(kit, 1_000)
+    pipeline = Pipeline.filled(kit, (KILLS + 1) * RECORDS_PER_LIFE)
     seed = secrets.randbits(32)
     print(f"kills by seed {seed}", file=sys.stderr)
     chance = random.Random(seed)
     # The broker is killed while the process lives, or together with it.
     alone = chance.random() < 0.5
     for life in range(KILLS):
-        process = PipelineProcess(kit, pipeline)
+        process = PipelineProcess(kit, pipeline, (life + 1) * RECORDS_PER_LIFE)
         rounds = chance.randint(0, KILLED_WITHIN_ROUNDS)
         if life == BROKER_KILLED_IN and alone:
             process.go_on(chance.randint(1, KILLED_WITHIN_ROUNDS))
@@ -375,7 +384,7 @@ def client_kill(kit):
         if life == BROKER_KILLED_IN and not alone:
             print("kill broker", flush=True)
         process.kill()
-    PipelineProcess(kit, pipeline).finish()
+    PipelineProcess(kit, pipeline, pipeline.count).finish()
     pipeline.check()
 
 

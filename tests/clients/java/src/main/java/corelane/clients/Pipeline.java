@@ -1,6 +1,7 @@
 package corelane.clients;
 
 import java.io.IOException;
+import java.io.OutputStream;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -25,6 +26,8 @@ final class Pipeline {
     private static final int KILLED_WITHIN_ROUNDS = 12;
     private static final int KILLED_WITHIN_MS = 30;
     private static final int STARTED_WITHIN_MS = 1_500;
+    /** Enough for all the rounds that one who is killed may be waited for, however fast it is. */
+    private static final int RECORDS_PER_LIFE = 300;
     /** Who comes again finds its partitions without waiting for the end of the session of who was killed. */
     private static final Object[] STATIC = {"group.instance.id", "worker"};
 
@@ -130,7 +133,10 @@ final class Pipeline {
         pipeline.check();
     }
 
-    /** The life of one that is to be killed, see below; gives its exit code. */
+    /**
+     * The life of one that is to be killed, see below; gives its exit code. At its end it waits for that of its
+     * input, so that one that is to be killed is there to be.
+     */
     static int serve(String bootstrap, String[] words) {
         try (var kit = new Kit(bootstrap, "pipeline")) {
             var pipeline = new Pipeline(kit, words[0], words[1], Integer.parseInt(words[2]));
@@ -138,6 +144,7 @@ final class Pipeline {
                 Kit.say("round " + round);
                 return round % 5 == 4;
             });
+            System.in.transferTo(OutputStream.nullOutputStream());
             return 0;
         } catch (Throwable e) {
             e.printStackTrace();
@@ -145,20 +152,20 @@ final class Pipeline {
         }
     }
 
-    private Spawned spawn() throws IOException {
-        return new Spawned(kit, "--pipeline", input, output, "" + count);
+    private Spawned spawn(int until) throws IOException {
+        return new Spawned(kit, "--pipeline", input, output, "" + until);
     }
 
     /** As a process it is killed again and again, and the broker with it and without. */
     static void killed(Kit kit) throws Exception {
-        var pipeline = filled(kit, 1_000);
+        var pipeline = filled(kit, (KILLS + 1) * RECORDS_PER_LIFE);
         long seed = new Random().nextLong();
         System.err.println("kills by seed " + seed);
         var chance = new Random(seed);
         // The broker is killed while the process lives, or together with it.
         boolean alone = chance.nextBoolean();
         for (int life = 0; life < KILLS; life++) {
-            try (var process = pipeline.spawn()) {
+            try (var process = pipeline.spawn((life + 1) * RECORDS_PER_LIFE)) {
                 if (life == BROKER_KILLED_IN && alone) {
                     go(process, 1 + chance.nextInt(KILLED_WITHIN_ROUNDS));
                     Kit.say("kill broker");
@@ -172,7 +179,7 @@ final class Pipeline {
                 }
             }
         }
-        try (var process = pipeline.spawn()) {
+        try (var process = pipeline.spawn(pipeline.count)) {
             process.finish();
         }
         pipeline.check();

@@ -55,8 +55,9 @@ final class Spawned implements AutoCloseable {
         return says().orElseThrow(() -> new AssertionError("the process has ended"));
     }
 
-    /** Waits for its own, good end. */
-    void finish() throws InterruptedException {
+    /** Ends its input and waits for its own, good end. */
+    void finish() throws InterruptedException, IOException {
+        process.getOutputStream().close();
         while (says().isPresent()) {}
         Check.equal("exit code of the process", 0, process.waitFor());
     }
