@@ -154,6 +154,30 @@ fn a_folder_of_another_topic_is_refused_and_left_alone() {
     });
 }
 
+/// A crash while a new folder was marked: it is whose name it has.
+#[test]
+fn a_mark_of_a_folder_that_a_crash_has_cut_is_made_anew() {
+    for kept in [0, 11] {
+        let dir = tempfile::tempdir().unwrap();
+        let path: PathBuf = dir.path().join("orders-0");
+        on_uring(move || async move {
+            let memory = shared(1 << 20);
+            let topic_id = Some(wire::Uuid([1; 16]));
+            let hint = OpenHint { topic_id, ..OpenHint::default() };
+            let opened = Log::open(&memory, path.clone(), config(), hint, NOW_MS).await;
+            opened.unwrap().0.close().await.unwrap();
+            let mark = path.join("partition.metadata");
+            let whole = std::fs::read(&mark).unwrap();
+            std::fs::write(&mark, &whole[..kept]).unwrap();
+            remove(&path, &["corelane.checkpoint"]);
+            let (log, _) = Log::open(&memory, path, config(), hint, NOW_MS).await.unwrap();
+            append_all(&log, 0..3).await;
+            assert_eq!(std::fs::read(&mark).unwrap(), whole);
+            log.close().await.unwrap();
+        });
+    }
+}
+
 #[test]
 fn an_opening_that_is_given_up_ends_and_leaves_the_files_as_they_are() {
     let dir = tempfile::tempdir().unwrap();

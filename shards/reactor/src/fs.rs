@@ -69,6 +69,11 @@ pub async fn create_dir_all(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Creates the directory. One that is there already is AlreadyExists.
+pub async fn create_dir(path: &Path) -> io::Result<()> {
+    make_dir(path).await
+}
+
 async fn make_dir(path: &Path) -> io::Result<()> {
     run(Op::MakeDir { path: OpPath::new(path)? }).await.0.map(drop)
 }

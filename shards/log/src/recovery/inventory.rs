@@ -7,6 +7,7 @@
 use std::io;
 
 use reactor::fs;
+use wire::Uuid;
 
 use super::Opening;
 use super::reached::GivenUp;
@@ -96,6 +97,10 @@ impl Opening {
     /// folder is synced when something in it must last.
     pub(super) async fn take_inventory(&self, expected: bool) -> Result<Inventory, LogError> {
         let failed = |error| self.fail("listing a partition", error);
+        // Most that may be new are: then nothing has to be listed.
+        if !expected && fs::create_dir(&self.dir).await.is_ok() {
+            return Ok(Inventory::default());
+        }
         let entries = match fs::read_dir(&self.dir).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound && expected => {
                 return Err(LogError::Missing(self.name.clone()));
@@ -263,13 +268,21 @@ impl Opening {
             }
             Some(_) => Ok(checkpoint.filter(|c| c.topic_id.is_zero())),
             None => {
-                let bytes = encode_partition_metadata(expected);
-                files::replace_small(&self.dir.join(PARTITION_METADATA), bytes, false)
-                    .await
-                    .map_err(|error| self.fail("writing partition.metadata", error))?;
+                self.mark(expected, inventory.has.metadata).await?;
                 Ok(checkpoint)
             }
         }
+    }
+
+    /// Says whose folder it is. A first file that a crash cuts is as good as none: it is written anew.
+    async fn mark(&self, topic_id: Uuid, replaces: bool) -> Result<(), LogError> {
+        let path = self.dir.join(PARTITION_METADATA);
+        let bytes = encode_partition_metadata(topic_id);
+        let written = match replaces {
+            true => files::replace_small(&path, bytes, false).await,
+            false => files::write_small(&path, bytes, false).await,
+        };
+        written.map_err(|error| self.fail("writing partition.metadata", error))
     }
 
     /// An offset that this partition's own checkpoint has.
