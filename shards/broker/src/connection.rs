@@ -15,7 +15,9 @@ use bytes::Bytes;
 use reactor::sync::{Receiver, Sender, channel};
 use reactor::{Instant, TcpStream};
 use tracing::{debug, error, info, warn};
+use wire::ApiKey;
 
+use crate::answers::Held;
 use crate::api::{self, SharedPermit};
 use crate::frame_reader::{FrameError, FrameReader, Grant, Receiving, SIZE_BYTES};
 use crate::reply::{Close, Handled, Pending, Reply};
@@ -37,6 +39,8 @@ pub(crate) struct ConnectionState {
     pub receiving: Cell<Option<Receiving>>,
     /// Since when replies have been on their way to a client that does not take them.
     pub sending: Cell<Option<Instant>>,
+    /// Encoded bytes of these replies.
+    pub unsent_bytes: Cell<usize>,
 }
 
 /// A request taken in, with the memory that it or what became of it holds until its reply has left.
@@ -46,6 +50,9 @@ struct Queued {
     grant: Option<Grant>,
     /// In its place for a request that may give its memory back before it is answered.
     shared: Option<SharedPermit>,
+    api: ApiKey,
+    /// Its reply is made when there is room for a long one.
+    is_answered_at_length: bool,
 }
 
 /// Serves one client until it leaves, misbehaves or the shard stops.
@@ -102,13 +109,14 @@ async fn read_requests(
             request.share_memory(memory.clone());
             shared = Some(memory);
         }
+        let (api, is_answered_at_length) = (request.api, request.is_answered_at_length());
         let pending = api::take(request).await.map_err(ReadEnd::Close)?;
         if let Pending::Produce(produce) = &pending
             && let Some(of_frame) = grant.take()
         {
             grant = frames.let_go(of_frame, size, produce.held_bytes()).await;
         }
-        let queued = Queued { pending, grant, shared };
+        let queued = Queued { pending, grant, shared, api, is_answered_at_length };
         if sender.send(queued).await.is_err() {
             return Ok(());
         }
@@ -121,7 +129,8 @@ async fn write_replies(
     state: Rc<ConnectionState>,
     mut receiver: Receiver<Queued>,
 ) {
-    let mut out = Outbox { shard, state, pieces: Vec::new(), grants: Vec::new(), bytes: 0 };
+    let mut out =
+        Outbox { shard, state, pieces: Vec::new(), grants: Vec::new(), held: Vec::new(), bytes: 0 };
     while let Some(queued) = receiver.recv().await {
         if out.answer(queued).await.is_err() {
             break;
@@ -147,6 +156,7 @@ struct Outbox {
     state: Rc<ConnectionState>,
     pieces: Vec<Bytes>,
     grants: Vec<Option<Grant>>,
+    held: Vec<Held>,
     bytes: usize,
 }
 
@@ -160,8 +170,16 @@ impl Outbox {
 
     /// Finishes one request; what is ready before it does not wait for it.
     async fn answer(&mut self, queued: Queued) -> Result<(), Over> {
-        let mut finish = pin!(queued.pending.finish());
-        let handled: Handled = match poll_once(finish.as_mut()).await {
+        let (api, answers) = (queued.api, self.shard.answers.clone());
+        let finish = async {
+            let held = match queued.is_answered_at_length {
+                true => answers.long(api).await,
+                false => answers.short(),
+            };
+            (held, queued.pending.finish().await)
+        };
+        let mut finish = pin!(finish);
+        let (mut held, handled): (Held, Handled) = match poll_once(finish.as_mut()).await {
             Some(handled) => handled,
             None => {
                 self.flush().await?;
@@ -172,7 +190,9 @@ impl Outbox {
         self.grants.push(queued.grant.or_else(|| queued.shared?.take()));
         match handled {
             Ok(Reply::Nothing) => self.state.outstanding.set(self.state.outstanding.get() - 1),
-            Ok(Reply::Send(pieces)) => {
+            Ok(Reply::Send { pieces, encoded }) => {
+                held.settle(api, encoded);
+                self.held.push(held);
                 self.bytes += pieces.iter().map(Bytes::len).sum::<usize>();
                 self.pieces.extend(pieces);
                 self.state.outstanding.set(self.state.outstanding.get() - 1);
@@ -198,8 +218,10 @@ impl Outbox {
         if !self.pieces.is_empty() {
             let pieces = std::mem::take(&mut self.pieces);
             self.state.sending.set(Some(self.state.last_active.get()));
+            self.state.unsent_bytes.set(self.held.iter().map(Held::bytes).sum());
             let sent = self.state.stream.write_all(pieces).await;
             self.state.sending.set(None);
+            self.state.unsent_bytes.set(0);
             if let Err(error) = sent {
                 debug!(peer = %self.state.peer, "client left before its replies: {error}");
                 return Err(Over);
@@ -207,6 +229,7 @@ impl Outbox {
             self.shard.metrics.traffic.note_sent(self.bytes);
         }
         self.grants.clear();
+        self.held.clear();
         self.bytes = 0;
         Ok(())
     }

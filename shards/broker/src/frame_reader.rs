@@ -38,7 +38,7 @@ const KEPT_PERCENT: usize = 6;
 const FRAME_BYTES_AT_ONCE: usize = 1024 * 1024 + 64 * 1024;
 /// One frame up to this size of each connection does not wait for the budget, so that a shard full of
 /// large requests still answers the small ones; connections times this is the most they can add.
-const SMALL_FRAME_BYTES: usize = 16 * 1024;
+pub(crate) const SMALL_FRAME_BYTES: usize = 16 * 1024;
 /// Frames over [`FRAME_BYTES_AT_ONCE`] have this share of the budget, in percent: clients that begin
 /// such requests and do not end them leave the rest to those that everybody sends.
 const LARGE_PERCENT: usize = 75;
@@ -482,6 +482,7 @@ mod tests {
             outstanding: Cell::new(0),
             receiving: Cell::new(None),
             sending: Cell::new(None),
+            unsent_bytes: Cell::new(0),
         };
         let budget = Rc::new(RequestBudget::new(budget));
         (FrameReader::new(Rc::new(state), 100 << 20, budget.clone()), budget, client)

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adopt;
+mod answers;
 mod api;
 mod background;
 mod boot;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use reactor::TcpListener;
+use reactor::{Instant, TcpListener};
 use tracing::{debug, warn};
 
 use crate::connection::{self, ConnectionState};
@@ -20,7 +20,7 @@ const IDLE_SWEEP: Duration = Duration::from_secs(5);
 /// Replies that a client has not taken after this time are dropped with the connection: they keep
 /// record bytes in memory.
 const UNREAD: Duration = Duration::from_secs(300);
-/// The same while others wait for the memory that unsent replies hold.
+/// The same while others wait for the memory that unsent replies hold, or it is more than there is.
 const UNREAD_HOLDING_UP: Duration = Duration::from_secs(10);
 /// While a request waits for memory, a connection that sends nothing more of the request it has
 /// begun, or too little, is closed after this time.
@@ -106,6 +106,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, listener: TcpListener) {
             outstanding: Cell::new(0),
             receiving: Cell::new(None),
             sending: Cell::new(None),
+            unsent_bytes: Cell::new(0),
         });
         let id = connections.insert(state.clone());
         let owner = shard.clone();
@@ -140,8 +141,7 @@ async fn close_idle(shard: Rc<Shard>) {
             }
             let unread = state.sending.get().map(|since| now - since);
             if unread.is_some_and(|unread| unread >= unread_limit) {
-                warn!(peer = %state.peer, "closing connection: it does not read its replies");
-                state.stream.shutdown();
+                close_unread(&shard, state);
             }
             let receiving = state.receiving.get();
             if is_scarce && receiving.is_some_and(|frame| frame.is_stalled(now, STALLED)) {
@@ -149,7 +149,42 @@ async fn close_idle(shard: Rc<Shard>) {
                 state.stream.shutdown();
             }
         }
+        free_answers(&shard, now);
     }
+}
+
+/// Where answers that are not taken keep others from being made, or are more than the shard has memory
+/// for, the longest of them go, and of those the oldest.
+fn free_answers(shard: &Shard, now: Instant) {
+    let mut to_free = shard.answers.to_free();
+    if to_free == 0 {
+        return;
+    }
+    let open = shard.connections.open.borrow();
+    let since = |state: &ConnectionState| {
+        state.sending.get().filter(|since| now - *since >= UNREAD_HOLDING_UP)
+    };
+    let mut unread: Vec<_> =
+        open.values().filter_map(|state| Some((since(state)?, state))).collect();
+    unread.sort_by_key(|(since, state)| (std::cmp::Reverse(state.unsent_bytes.get()), *since));
+    for (_, state) in unread {
+        let bytes = state.unsent_bytes.get();
+        if to_free == 0 || bytes == 0 {
+            return;
+        }
+        to_free = to_free.saturating_sub(bytes);
+        close_unread(shard, state);
+    }
+}
+
+fn close_unread(shard: &Shard, state: &ConnectionState) {
+    let bytes = state.unsent_bytes.get();
+    warn!(peer = %state.peer, bytes, "closing connection: it does not read its replies");
+    // Once is enough, however long its tasks take to end.
+    state.unsent_bytes.set(0);
+    state.sending.set(None);
+    state.stream.shutdown();
+    shard.answers.note_closed();
 }
 
 pub(crate) fn samples(shard: &Shard, out: &mut Samples) {
@@ -162,4 +197,7 @@ pub(crate) fn samples(shard: &Shard, out: &mut Samples) {
     let help = "Connections refused by max.connections or max.connections.per.ip.";
     let refused = connections.refused.get() as f64;
     out.counter("corelane_connections_refused_total", help, &label, refused);
+    let help = "Connections closed because their client did not take its replies.";
+    let unread = shard.answers.closed() as f64;
+    out.counter("corelane_connections_unread_closed_total", help, &label, unread);
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::api::produce::ProducePending;
 
@@ -12,8 +12,17 @@ use crate::api::produce::ProducePending;
 pub(crate) enum Reply {
     /// An acks=0 produce: not a byte goes back.
     Nothing,
-    /// The pieces of the response in order: encoded parts and untouched record bytes.
-    Send(SmallVec<[Bytes; 4]>),
+    /// The pieces of the response in order: encoded parts, of so many bytes, and untouched record bytes.
+    Send { pieces: SmallVec<[Bytes; 4]>, encoded: usize },
+}
+
+impl Reply {
+    /// A response that is encoded as a whole.
+    pub fn encoded(bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        let encoded = bytes.len();
+        Reply::Send { pieces: smallvec![bytes], encoded }
+    }
 }
 
 /// Why the connection has to end (the protocol has no answer to give).

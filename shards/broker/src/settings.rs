@@ -13,7 +13,9 @@ use wire::records::{Codec, TimestampType as Stamp};
 use crate::shard::Features;
 
 /// Share of a shard's memory, in percent, for requests that are being received or answered.
-const REQUESTS_PERCENT: usize = 25;
+const REQUESTS_PERCENT: usize = 21;
+/// Share for what they are answered, until clients have taken it.
+const ANSWERS_PERCENT: usize = 4;
 /// Share for the tails of the logs.
 const CACHE_PERCENT: usize = 50;
 /// Share for reading what is no longer in the tails, what clients have not taken of it included.
@@ -30,6 +32,7 @@ const METADATA_VERSIONS: (i16, i16) = (7, 33);
 /// One shard's memory, in bytes. What is left is for connections, images and indexes.
 pub(crate) struct Memory {
     pub requests_bytes: usize,
+    pub answers_bytes: usize,
     pub cache_bytes: usize,
     pub backfill_bytes: usize,
     pub sessions_bytes: usize,
@@ -41,6 +44,7 @@ impl Memory {
         let shard = (total_bytes / shards.max(1)).max(SHARD_BYTES_MIN);
         Memory {
             requests_bytes: shard / 100 * REQUESTS_PERCENT,
+            answers_bytes: shard / 100 * ANSWERS_PERCENT,
             cache_bytes: shard / 100 * CACHE_PERCENT,
             backfill_bytes: shard / 100 * BACKFILL_PERCENT,
             sessions_bytes: shard / 100 * SESSIONS_PERCENT,

@@ -18,6 +18,7 @@ use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatur
 use wire::{ErrorCode, Uuid};
 
 use crate::ShardStart;
+use crate::answers::AnswerBudget;
 use crate::cleaner::Cleaner;
 use crate::control::{ControlReply, ControlRequest};
 use crate::controller::{Job, Leaving, ReplyTo};
@@ -99,6 +100,7 @@ pub(crate) struct Shard {
     pub found: RefCell<BTreeMap<String, FoundLog>>,
     pub fetch_sessions: RefCell<FetchSessions>,
     pub request_budget: Rc<RequestBudget>,
+    pub answers: Rc<AnswerBudget>,
     pub log_shared: LogShared,
     pub cleaner: Cleaner,
     pub groups: Groups,
@@ -145,6 +147,7 @@ impl Shard {
             found: RefCell::default(),
             fetch_sessions: RefCell::new(fetch_sessions),
             request_budget: Rc::new(RequestBudget::new(memory.requests_bytes)),
+            answers: AnswerBudget::new(memory.answers_bytes),
             log_shared,
             cleaner: Cleaner::new(memory.cleaner_bytes),
             groups: Groups::default(),

@@ -66,7 +66,7 @@ fn unsupported(request: &Request) -> Handled {
     let mut writer = frame::begin_response(request.api, 0, request.correlation_id);
     wire::Message::encode(&response, &mut writer, 0)?;
     let output = frame::finish_response(writer);
-    Ok(Reply::Send(smallvec::smallvec![output.bytes.into()]))
+    Ok(Reply::encoded(output.bytes))
 }
 
 /// A client that reconnects says whom it expects (KIP-1242); an unset field matches anyone.

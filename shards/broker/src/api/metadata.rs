@@ -83,6 +83,13 @@ pub(crate) async fn handle(request: Request) -> Handled {
     })
 }
 
+/// Whether the answer names every topic.
+pub(super) fn asks_for_all(request: &Request) -> bool {
+    let Ok(body) = request.body::<MetadataRequest<'_>>() else { return false };
+    let is_all = request.version < NULL_MEANS_ALL_VERSION;
+    body.topics.is_none_or(|topics| is_all && topics.is_empty())
+}
+
 async fn every_topic(shard: &Shard) -> Vec<MetadataResponseTopic<'static>> {
     // A copy: describing ten thousand partitions lets others run in between.
     let image: Image = shard.image().clone();

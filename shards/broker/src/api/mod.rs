@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use wire::frame::{self, RequestHeader};
 use wire::{ApiKey, Message, Reader};
 
-use crate::frame_reader::Grant;
+use crate::frame_reader::{Grant, SMALL_FRAME_BYTES};
 use crate::reply::{Close, Handled, Pending, Reply};
 use crate::shard::Shard;
 
@@ -184,6 +184,33 @@ impl Request {
         matches!(self.api, ApiKey::JoinGroup | ApiKey::SyncGroup)
     }
 
+    /// Whether the answer may be long though the request is short, or is so because the request is. One
+    /// that may have to wait for others is not held up with the long ones.
+    pub fn is_answered_at_length(&self) -> bool {
+        if self.may_wait_long() || matches!(self.api, ApiKey::Produce | ApiKey::Fetch) {
+            return false;
+        }
+        if self.frame.len() > SMALL_FRAME_BYTES {
+            return true;
+        }
+        match self.api {
+            ApiKey::Metadata => metadata::asks_for_all(self),
+            ApiKey::OffsetFetch => offset_fetch::asks_for_all(self),
+            ApiKey::ListTransactions
+            | ApiKey::DescribeTransactions
+            | ApiKey::ListGroups
+            | ApiKey::DescribeGroups
+            | ApiKey::ConsumerGroupDescribe
+            | ApiKey::DescribeProducers
+            | ApiKey::DescribeConfigs
+            | ApiKey::ListConfigResources
+            | ApiKey::DescribeLogDirs
+            | ApiKey::DescribeTopicPartitions
+            | ApiKey::ListPartitionReassignments => true,
+            _ => false,
+        }
+    }
+
     /// Gives the request the permit to hold its memory; it is shared with who sends the answer.
     pub fn share_memory(&mut self, permit: SharedPermit) {
         self.memory = Some(permit);
@@ -226,8 +253,9 @@ impl Request {
         let output = frame::finish_response(writer);
         let mut rest: Bytes = output.bytes.into();
         if records.is_empty() {
-            return Ok(Reply::Send(smallvec![rest]));
+            return Ok(Reply::encoded(rest));
         }
+        let encoded = rest.len();
         assert_eq!(output.splices.len(), records.len(), "one place in the response a field");
         let mut pieces: SmallVec<[Bytes; 4]> = SmallVec::new();
         let mut taken = 0;
@@ -240,7 +268,7 @@ impl Request {
         if !rest.is_empty() {
             pieces.push(rest);
         }
-        Ok(Reply::Send(pieces))
+        Ok(Reply::Send { pieces, encoded })
     }
 }
 

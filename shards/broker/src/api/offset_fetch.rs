@@ -35,6 +35,12 @@ pub(crate) async fn handle(request: Request) -> Handled {
     }
 }
 
+/// Whether the answer has every offset of a group.
+pub(super) fn asks_for_all(request: &Request) -> bool {
+    let Ok(body) = request.body::<OffsetFetchRequest<'_>>() else { return false };
+    coord::split_fetch(&body, request.version).iter().any(|group| group.topics.is_none())
+}
+
 /// Groups whose offsets do not fit into one answer with those before them are refused.
 async fn fetch(
     request: &Request,

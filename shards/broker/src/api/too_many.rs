@@ -103,6 +103,6 @@ impl Whole {
     fn encode<'a, M: Message<'a>>(self, response: &M) -> Handled {
         let mut writer = frame::begin_response(self.api, self.version, self.correlation_id);
         response.encode(&mut writer, self.version)?;
-        Ok(Reply::Send(smallvec::smallvec![frame::finish_response(writer).bytes.into()]))
+        Ok(Reply::encoded(frame::finish_response(writer).bytes))
     }
 }

@@ -96,6 +96,7 @@ pub(super) fn memory(shard: &Shard, out: &mut Samples) {
         ("tails", logs.cache_used_bytes(), logs.cache_limit_bytes()),
         ("backfill", logs.backfill_used_bytes(), logs.backfill_limit_bytes()),
         ("requests", requests.used(), requests.capacity()),
+        ("answers", shard.answers.held(), shard.answers.capacity()),
     ];
     for (pool, used, limit) in pools {
         let labels = [("shard", number.as_str()), ("pool", pool)];

@@ -14,7 +14,7 @@ pub struct Semaphore(Rc<Inner>);
 
 struct Inner {
     capacity: Cell<usize>,
-    /// Below zero after the capacity was lowered under what is out.
+    /// Below zero after the capacity was lowered under what is out, or more was taken than there was.
     available: Cell<isize>,
     waiting: RefCell<VecDeque<Rc<Waiter>>>,
 }
@@ -49,6 +49,12 @@ impl Semaphore {
             self.0.available.set(self.0.available.get() - signed(amount));
             Permit { semaphore: self.clone(), amount }
         })
+    }
+
+    /// The units, whether or not they are there: what was made already. Others wait until they are back.
+    pub fn take(&self, amount: usize) -> Permit {
+        self.0.available.set(self.0.available.get() - signed(amount));
+        Permit { semaphore: self.clone(), amount }
     }
 
     pub fn available(&self) -> usize {
