@@ -234,6 +234,12 @@ impl Topic {
         }
         lanes
     }
+
+    /// One lane a producer, dealt out evenly over the leaders; each writes to all partitions of its
+    /// leader, so that many producers share them.
+    pub fn shared_lanes(&self, producers: usize) -> Vec<Lane> {
+        self.lanes(1).into_iter().cycle().take(producers).collect()
+    }
 }
 
 #[cfg(test)]
@@ -256,5 +262,13 @@ mod tests {
         assert_eq!(shares(&topic(&[1, 1, 1]), 2), [(1, vec![0, 1]), (1, vec![2])]);
         assert_eq!(shares(&topic(&[1]), 2), [(1, vec![0])]);
         assert_eq!(shares(&topic(&[1, 2, 3]), 2).len(), 3);
+    }
+
+    #[test]
+    fn producers_share_the_partitions_of_their_leader() {
+        let lanes = topic(&[1, 2, 1]).shared_lanes(3);
+        let shares: Vec<_> =
+            lanes.into_iter().map(|lane| (lane.leader.port(), lane.partitions)).collect();
+        assert_eq!(shares, [(1, vec![0, 2]), (2, vec![1]), (1, vec![0, 2])]);
     }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use crate::contender::{self, Contender};
 use crate::disk::Ceiling;
 use crate::expected;
 use crate::legs::groups::GROUP_SETTINGS;
 use crate::legs::{KAFKA_JAVA, MEMORY, SETTINGS};
-use crate::procfs::Machine;
+use crate::procfs::{self, Machine};
 use crate::report::row::number;
 use crate::results::{Line, Results, Section, median};
 use crate::scale::{CONNECTIONS, IN_FLIGHT, Scale};
@@ -22,6 +23,10 @@ pub struct Conditions {
     pub limits: String,
     pub java: String,
     pub ceiling: Ceiling,
+    /// Of the legs, in words.
+    pub order: String,
+    /// What was asked for and could not be had, with the reason.
+    pub left_out: Vec<String>,
     pub legs: Vec<LegRun>,
 }
 
@@ -120,10 +125,24 @@ pub fn heading(section: Section) -> (&'static str, &'static str) {
              resident memory on Corelane, on Kafka of the live heap after a full collection, since its \
              resident memory follows the garbage.",
         ),
+        Section::Speed => (
+            "What Corelane has to reach",
+            "Closed-loop rows say how much goes through. \"Small keyed batches\" is as many connections \
+             as producers, dealt out evenly over the broker's nodes, with five requests on the way on \
+             each, whatever the broker. Open loops run at half of what Kafka took in the first leg of \
+             this run, and brokers that flush at half of what Kafka's twin took; both latencies run \
+             from the moment a request was due. \"One log\" stands beside what the disk takes by itself, \
+             sequentially, with as much on the way, measured before and after; Corelane has one shard \
+             there. Peak memory is resident memory of the process since its start, without Kafka's page \
+             cache and with Corelane's own cache. A broker that flushes is a broker of its own with \
+             log.flush.interval.messages=1: an acknowledged batch is on the device and its cache \
+             flushed. Of the others, see durability.",
+        ),
     }
 }
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 11] = [
+    Section::Speed,
     Section::Process,
     Section::Produce,
     Section::Synced,
@@ -154,18 +173,7 @@ pub fn table(results: &Results, conditions: &Conditions, scale: &Scale) -> Strin
         }
         let (title, meaning) = heading(section);
         let _ = writeln!(text, "## {title}\n\n{meaning}\n");
-        text.push_str("| what | measure | Apache Kafka | Corelane | Corelane is |\n");
-        text.push_str("|---|---|---:|---:|---:|\n");
-        let mut last = "";
-        for line in lines {
-            let row = if line.row == last { "" } else { line.row.as_str() };
-            last = &line.row;
-            let (kafka, corelane) = (figures(&line.kafka), figures(&line.corelane));
-            let verdict = line.times_better().map_or_else(String::new, verdict);
-            let name = line.measure.name;
-            let _ = writeln!(text, "| {row} | {name} | {kafka} | {corelane} | {verdict} |");
-        }
-        text.push('\n');
+        rows(&mut text, &lines);
     }
     let _ = writeln!(
         text,
@@ -174,6 +182,39 @@ pub fn table(results: &Results, conditions: &Conditions, scale: &Scale) -> Strin
     );
     let _ = writeln!(text, "## Conditions\n\n{}", describe(conditions, scale, &results.failures));
     text
+}
+
+/// A column for each that has figures here.
+fn rows(text: &mut String, lines: &[&Line]) {
+    let measured = |who: &Contender| lines.iter().any(|line| !line.of(*who).is_empty());
+    let columns: Vec<Contender> = contender::ALL.into_iter().filter(measured).collect();
+    let names: Vec<&str> = columns.iter().map(|who| who.name()).collect();
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "| what | measure | {} | Corelane is |", names.join(" | "));
+    let _ = writeln!(text, "|---|---|{}---:|", "---:|".repeat(columns.len()));
+    let mut last = "";
+    for line in lines {
+        let row = if line.row == last { "" } else { line.row.as_str() };
+        last = &line.row;
+        let figures: Vec<String> = columns.iter().map(|who| figures(line.of(*who))).collect();
+        let figures = figures.join(" | ");
+        let name = line.measure.name;
+        let _ = writeln!(text, "| {row} | {name} | {figures} | {} |", verdicts(line));
+    }
+    text.push('\n');
+}
+
+/// Of the one pair that there is, or of each with the names of both.
+fn verdicts(line: &Line) -> String {
+    let times = |&(first, second): &(Contender, Contender)| {
+        Some((first, second, line.times_better_than(first, second)?))
+    };
+    let pairs: Vec<_> = contender::PAIRS.iter().filter_map(times).collect();
+    let words = pairs.iter().map(|&(first, second, times)| match pairs.as_slice() {
+        [(Contender::Kafka, ..)] => verdict(times),
+        _ => format!("{} beside {}: {}", second.name(), first.name(), verdict(times)),
+    });
+    words.collect::<Vec<_>>().join("; ")
 }
 
 /// Lines of one row side by side, though only one broker may have some of its measures.
@@ -241,6 +282,11 @@ fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
          measured; then {} windows of {:?} after {:?} for each produce row",
         scale.exercise, w.count, w.length, w.warmup
     );
+    let _ = writeln!(text, "- cores: {}", procfs::cores_allowed());
+    let _ = writeln!(text, "- order of the legs within a part: {}", c.order);
+    for left_out in &c.left_out {
+        let _ = writeln!(text, "- **left out**: {left_out}");
+    }
     for failure in failures {
         let _ = writeln!(text, "- **failed**: {failure}");
     }

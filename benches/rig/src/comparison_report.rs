@@ -4,22 +4,24 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use corelane_tests::Target;
+
 use crate::comparison::{Conditions, heading};
+use crate::contender::{self, Contender};
 use crate::expected;
 use crate::legs::groups::GROUP_SETTINGS;
 use crate::legs::{KAFKA_JAVA, MEMORY, SETTINGS};
+use crate::procfs;
 use crate::report::{
     self, Broker, Comparison, Leg, Loop, Machine, Measure, Named, Report, Row, Subject, Tool,
 };
 use crate::results::{
-    BROKER_CPU, Better, CLIENT_CPU, COMMITS, COUNT, DISK_READ, DRAIN, KIBIBYTES, LIVE_HEAP, Line,
-    MAX, MEBIBYTES, MEGABYTES, MEGABYTES_READ, OTHER_CORES, P50, P99, P999, READ, RECORDS, Results,
-    SCANNED, SECONDS, Section, TRANSACTIONS,
+    BROKER_CORES, BROKER_CPU, Better, CLIENT_CORES, CLIENT_CPU, COMMITS, COUNT, DISK_ALONE,
+    DISK_READ, DRAIN, KIBIBYTES, LIVE_HEAP, Line, MAX, MEBIBYTES, MEGABYTES, MEGABYTES_READ,
+    OFFERED, OTHER_CORES, P50, P99, P999, READ, RECORDS, Results, SCANNED, SECONDS, Section,
+    TRANSACTIONS,
 };
 use crate::scale::{CONNECTIONS, IN_FLIGHT, Scale};
-
-const KAFKA: &str = "kafka";
-const CORELANE: &str = "corelane";
 
 pub fn report(results: &Results, c: &Conditions, scale: &Scale, data: &Path) -> Report {
     let command = std::env::args().collect();
@@ -28,8 +30,11 @@ pub fn report(results: &Results, c: &Conditions, scale: &Scale, data: &Path) -> 
     let mut report = Report::new(tool, &title, command, Machine::here(&[data]));
     report.started.clone_from(&c.started);
     report.seconds = c.legs.iter().map(|leg| leg.seconds).sum();
-    report.brokers = brokers(c, scale);
+    report.brokers = brokers(results, c, scale);
     report.conditions = conditions(c, scale);
+    for left_out in &c.left_out {
+        report.conditions.push(Named::new("left out", left_out.clone()));
+    }
     for section in sections(results) {
         let (title, meaning) = heading(section);
         report.conditions.push(Named::new(title, meaning));
@@ -43,30 +48,34 @@ pub fn report(results: &Results, c: &Conditions, scale: &Scale, data: &Path) -> 
     report
 }
 
-fn brokers(c: &Conditions, scale: &Scale) -> Vec<Broker> {
-    let broker = |id: &str, name: &str, version: Option<String>, notes: Vec<String>| {
-        let configs = SETTINGS.iter().chain(&GROUP_SETTINGS);
-        Broker {
-            id: id.to_owned(),
-            name: name.to_owned(),
-            version,
-            addresses: vec!["127.0.0.1".to_owned()],
-            configs: configs.map(|(key, value)| Named::new(*key, *value)).collect(),
-            notes,
+fn brokers(results: &Results, c: &Conditions, scale: &Scale) -> Vec<Broker> {
+    let measured = |who: &Contender| results.lines.iter().any(|line| !line.of(*who).is_empty());
+    contender::ALL.into_iter().filter(measured).map(|who| broker(who, c, scale)).collect()
+}
+
+fn broker(who: Contender, c: &Conditions, scale: &Scale) -> Broker {
+    let besides = &scale.backfill_memory;
+    let (version, notes) = match who.target() {
+        Target::ApacheKafka => {
+            let heap = format!(
+                "KRaft, one process, a heap of {MEMORY} ({besides} beside backfill readers)"
+            );
+            ("4.4.0".to_owned(), vec![heap, c.java.clone(), KAFKA_JAVA.join(" ")])
+        }
+        Target::Corelane => {
+            let memory = format!("--memory {MEMORY} ({besides} beside backfill readers)");
+            (c.commit.clone(), vec![format!("--shards {}", c.machine.cores), memory])
         }
     };
-    let besides = &scale.backfill_memory;
-    let heap =
-        format!("KRaft, one process, a heap of {MEMORY} ({besides} beside backfill readers)");
-    let kafka = vec![heap, c.java.clone(), KAFKA_JAVA.join(" ")];
-    let cores = c.machine.cores;
-    let memory = format!("--memory {MEMORY} ({besides} beside backfill readers)");
-    let corelane = vec![format!("--shards {cores}"), memory];
-    let version = Some("4.4.0".to_owned());
-    vec![
-        broker(KAFKA, "Apache Kafka", version, kafka),
-        broker(CORELANE, "Corelane", Some(c.commit.clone()), corelane),
-    ]
+    let configs = SETTINGS.iter().chain(&GROUP_SETTINGS).chain(who.settings());
+    Broker {
+        id: who.id().to_owned(),
+        name: who.name().to_owned(),
+        version: Some(version),
+        addresses: vec!["127.0.0.1".to_owned()],
+        configs: configs.map(|(key, value)| Named::new(*key, *value)).collect(),
+        notes,
+    }
 }
 
 fn conditions(c: &Conditions, scale: &Scale) -> Vec<Named> {
@@ -87,6 +96,8 @@ fn conditions(c: &Conditions, scale: &Scale) -> Vec<Named> {
         Named::new("scale", scale.name),
         Named::new("the disk alone, same file system, same day", disk),
         Named::new("client", client),
+        Named::new("cores", procfs::cores_allowed()),
+        Named::new("order", c.order.clone()),
         Named::new("limits", c.limits.clone()),
         Named::new("backfill bytes", scale.backfill_bytes.to_string()),
     ]
@@ -133,31 +144,30 @@ fn by_row(results: &Results) -> Vec<Vec<&Line>> {
 /// One row for each broker that has figures in it.
 fn add_row(report: &mut Report, number: usize, lines: &[&Line]) {
     let Some(first) = lines.first() else { return };
-    let id = |broker: &str| format!("{number:03}-{broker}");
-    for broker in [KAFKA, CORELANE] {
-        let samples = |line: &Line| match broker {
-            KAFKA => line.kafka.clone(),
-            _ => line.corelane.clone(),
-        };
-        let mut row = Row::new(id(broker), first.row.clone(), Subject::Broker(broker.to_owned()));
+    let id = |who: Contender| format!("{number:03}-{}", who.id());
+    for who in contender::ALL {
+        let subject = Subject::Broker(who.id().to_owned());
+        let mut row = Row::new(id(who), first.row.clone(), subject);
         row.group = Some(heading(first.section).0.to_owned());
         row.kind = kind(lines);
-        row.durability = durability(first.section, broker).to_owned();
+        row.durability = durability(first.section, who).to_owned();
         for line in lines {
             let (name, unit) = name(line.measure);
-            let samples = samples(line);
+            let samples = line.of(who);
             row.repeats = row.repeats.max(samples.len());
-            row.measures.extend(Measure::new(name, unit, better(line.measure.better), &samples));
+            row.measures.extend(Measure::new(name, unit, better(line.measure.better), samples));
         }
         if !row.measures.is_empty() {
             report.rows.push(row);
         }
     }
     for line in lines {
-        if let Some(times_better) = line.times_better() {
-            let measure = name(line.measure).0.to_owned();
-            let (first, second) = (id(KAFKA), id(CORELANE));
-            report.comparisons.push(Comparison { first, second, measure, times_better });
+        for (first, second) in contender::PAIRS {
+            if let Some(times_better) = line.times_better_than(first, second) {
+                let measure = name(line.measure).0.to_owned();
+                let (first, second) = (id(first), id(second));
+                report.comparisons.push(Comparison { first, second, measure, times_better });
+            }
         }
     }
 }
@@ -174,7 +184,10 @@ fn kind(lines: &[&Line]) -> Loop {
     let has = |measure| lines.iter().any(|line| line.measure == measure);
     let says = |words: &str| lines.iter().any(|line| line.row.contains(words));
     let in_open = |line: &&Line| {
-        matches!(line.section, Section::Latency | Section::Backfill | Section::Partitions)
+        matches!(
+            line.section,
+            Section::Latency | Section::Backfill | Section::Partitions | Section::Speed
+        )
     };
     let open = has(P99) && lines.iter().any(in_open);
     let closed = [MEGABYTES, RECORDS, COMMITS, TRANSACTIONS].into_iter().any(has);
@@ -185,18 +198,11 @@ fn kind(lines: &[&Line]) -> Loop {
     }
 }
 
-fn durability(section: Section, broker: &str) -> &'static str {
-    match (section, broker) {
-        (Section::Process | Section::Consume | Section::Restart, _) => "",
-        (Section::Synced, _) => "acks=all: on the device and its cache flushed (flush.messages=1)",
-        (_, KAFKA) => {
-            "acks=all: in the page cache, written to the device later; a crash of the process loses \
-             nothing, one of the machine may"
-        }
-        _ => {
-            "acks=all: written to the device by direct I/O, the device's own cache not flushed; a crash \
-             of the process loses nothing, a loss of power may"
-        }
+fn durability(section: Section, who: Contender) -> &'static str {
+    match section {
+        Section::Process | Section::Consume | Section::Restart => "",
+        Section::Synced => Contender::KafkaFlush.durability(),
+        _ => who.durability(),
     }
 }
 
@@ -208,6 +214,10 @@ fn name(measure: crate::results::Measure) -> (&'static str, &'static str) {
         (BROKER_CPU, ("broker CPU", "s/GB")),
         (CLIENT_CPU, ("client CPU", "s/GB")),
         (OTHER_CORES, ("cores busy elsewhere", "cores")),
+        (BROKER_CORES, ("cores busy in the broker", "cores")),
+        (CLIENT_CORES, ("cores busy in the client", "cores")),
+        (OFFERED, ("due", "MB/s")),
+        (DISK_ALONE, ("the disk alone", "MB/s")),
         (DRAIN, ("sync afterwards", "s")),
         (SECONDS, ("time", "s")),
         (MEBIBYTES, ("memory", "MiB")),
@@ -232,11 +242,8 @@ fn name(measure: crate::results::Measure) -> (&'static str, &'static str) {
 
 #[cfg(test)]
 mod tests {
-    use corelane_tests::Target;
-
     use super::*;
     use crate::disk::Ceiling;
-    use crate::procfs;
     use crate::report::schema;
 
     #[test]
@@ -263,6 +270,8 @@ mod tests {
             limits: String::new(),
             java: String::new(),
             ceiling,
+            order: String::new(),
+            left_out: Vec::new(),
             legs: Vec::new(),
         };
         let report = report(&results, &conditions, &Scale::quick(), Path::new("/"));

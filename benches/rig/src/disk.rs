@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,49 @@ pub fn measure(folder: &Path, length: Duration) -> Result<Ceiling> {
     ceiling
 }
 
+/// MB/s of one sequential stream of direct writes with `depth` of `bytes` on the way, over a file
+/// that was written before: what a broker's one log could at most get.
+pub fn sequential(folder: &Path, bytes: usize, depth: u64, length: Duration) -> Result<f64> {
+    let path = folder.join("disk-stream");
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
+    let file = open(&path, flags, Mode::RUSR | Mode::WUSR).map(File::from).map_err(io(&path))?;
+    let rate = fallocate(&file, FallocateFlags::empty(), 0, REGION_BYTES)
+        .and_then(|()| stream(&file, bytes, depth, None))
+        .and_then(|_| stream(&file, bytes, depth, Some(length)))
+        .map_err(io(&path));
+    drop(file);
+    std::fs::remove_file(&path).map_err(Error::io(format!("remove {}", path.display())))?;
+    rate
+}
+
+/// Once over the region, or round and round for so long. Each thread takes the stream's next write.
+fn stream(
+    file: &File,
+    size: usize,
+    depth: u64,
+    length: Option<Duration>,
+) -> rustix::io::Result<f64> {
+    let next = AtomicU64::new(0);
+    let started = Instant::now();
+    let written = |_| {
+        let buffer = vec![0x5a; size + ALIGN];
+        let data = aligned(&buffer, size);
+        let mut bytes = 0;
+        loop {
+            let at = next.fetch_add(size as u64, Ordering::Relaxed);
+            let over = match length {
+                Some(length) => started.elapsed() >= length,
+                None => at >= REGION_BYTES,
+            };
+            if over {
+                return Ok(bytes);
+            }
+            bytes += pwrite(file, data, at % REGION_BYTES)? as u64;
+        }
+    };
+    rate_of(depth, written)
+}
+
 fn io(path: &Path) -> impl FnOnce(rustix::io::Errno) -> Error {
     let what = format!("probe the disk with {}", path.display());
     move |error| Error::Io { what, source: error.into() }
@@ -64,10 +108,17 @@ fn probe(file: &File, length: Duration) -> rustix::io::Result<Ceiling> {
 
 /// MB/s of several threads together, each of which says how many bytes it has moved.
 fn rate_of_all(one: impl Fn(u64) -> rustix::io::Result<u64> + Sync) -> rustix::io::Result<f64> {
+    rate_of(WRITERS, one)
+}
+
+fn rate_of(
+    threads: u64,
+    one: impl Fn(u64) -> rustix::io::Result<u64> + Sync,
+) -> rustix::io::Result<f64> {
     let started = Instant::now();
     let moved: rustix::io::Result<Vec<u64>> = thread::scope(|scope| {
         let one = &one;
-        let threads: Vec<_> = (0..WRITERS).map(|n| scope.spawn(move || one(n))).collect();
+        let threads: Vec<_> = (0..threads).map(|n| scope.spawn(move || one(n))).collect();
         let end = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use crate::contender::Contender;
 use crate::legs::txn::{WITH, WITHOUT};
 use crate::report::Expectation;
 use crate::report::row::number;
@@ -12,6 +13,7 @@ use crate::results::{
     BROKER_CPU, BYTES, COMMITS, CPU_MICROS, CPU_MILLIS, CPU_SECONDS, KIBIBYTES, Line, MEBIBYTES,
     Measure, P50, P99, Results, SCANNED, SECONDS, Section, TRANSACTIONS, median,
 };
+use crate::to_reach;
 
 /// `disk_read`: MB/s that large direct reads get from the disk alone.
 pub fn table(results: &Results, disk_read: f64) -> String {
@@ -26,7 +28,8 @@ pub fn table(results: &Results, disk_read: f64) -> String {
 
 /// The same for a report.
 pub fn lines(results: &Results, disk_read: f64) -> Vec<Expectation> {
-    let mut rows = against_kafka(results);
+    let mut rows = to_reach::rows(results);
+    rows.extend(against_kafka(results));
     rows.extend(restart(results, disk_read));
     rows.extend(disturbed(results));
     rows.extend(many(results));
@@ -36,10 +39,10 @@ pub fn lines(results: &Results, disk_read: f64) -> Vec<Expectation> {
     rows.into_iter().map(expectation).collect()
 }
 
-struct Row {
-    what: String,
-    measured: String,
-    met: bool,
+pub struct Row {
+    pub what: String,
+    pub measured: String,
+    pub met: bool,
 }
 
 impl Row {
@@ -55,7 +58,7 @@ impl Row {
     }
 
     /// Corelane must be this many times better than Kafka.
-    fn times(what: &str, times_better: Option<f64>, least: f64) -> Option<Self> {
+    pub fn times(what: &str, times_better: Option<f64>, least: f64) -> Option<Self> {
         let times = times_better?;
         let measured = format!("{}×", number(times));
         Some(Row { what: what.to_owned(), measured, met: times >= least })
@@ -72,8 +75,8 @@ struct Both {
 impl Both {
     fn of(line: Option<&Line>) -> Self {
         line.map_or_else(Both::default, |line| Both {
-            kafka: median(&line.kafka),
-            corelane: median(&line.corelane),
+            kafka: median(line.of(Contender::Kafka)),
+            corelane: median(line.of(Contender::Corelane)),
         })
     }
 
@@ -86,7 +89,11 @@ impl Both {
     }
 }
 
-fn measured(results: &Results, section: Section, measure: Measure) -> impl Iterator<Item = &Line> {
+pub fn measured(
+    results: &Results,
+    section: Section,
+    measure: Measure,
+) -> impl Iterator<Item = &Line> {
     let lines = results.lines.iter();
     lines.filter(move |line| line.section == section && line.measure == measure)
 }
@@ -122,7 +129,7 @@ fn restart(results: &Results, disk_read: f64) -> Vec<Row> {
             };
             Some(of(&line.row)? - of(&clean)?).filter(|extra| *extra > 0.0)
         };
-        let scanned = median(&line.corelane).unwrap_or(0.0) * 1_048_576.0;
+        let scanned = median(line.of(Contender::Corelane)).unwrap_or(0.0) * 1_048_576.0;
         // Too little to time.
         if scanned < 500e6 || !line.row.contains("SIGKILL") {
             continue;

@@ -18,6 +18,8 @@ pub mod comparison;
 pub mod comparison_report;
 pub mod connection;
 pub mod consume;
+#[cfg(feature = "compare")]
+pub mod contender;
 pub mod disk;
 pub mod error;
 #[cfg(feature = "compare")]
@@ -28,6 +30,8 @@ pub mod latency;
 #[cfg(feature = "compare")]
 pub mod legs;
 pub mod payload;
+#[cfg(feature = "compare")]
+pub mod plan;
 pub mod procfs;
 pub mod produce;
 pub mod report;
@@ -39,6 +43,8 @@ pub mod scale;
 pub mod scanned;
 pub mod sweep;
 pub mod tail;
+#[cfg(feature = "compare")]
+pub mod to_reach;
 pub mod txn;
 #[cfg(feature = "compare")]
 pub mod variants;

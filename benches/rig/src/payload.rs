@@ -37,9 +37,18 @@ pub struct Batch {
 impl Batch {
     /// Records with values of `record_bytes` and no keys, as many as fit into `batch_bytes`.
     pub fn build(record_bytes: usize, batch_bytes: usize) -> Result<Self> {
+        let count = (batch_bytes / (record_bytes + RECORD_OVERHEAD_BYTES)).max(1);
+        Self::of(count, record_bytes, false)
+    }
+
+    /// So many records with values of `record_bytes`, each with a key of eight bytes.
+    pub fn keyed(count: usize, record_bytes: usize) -> Result<Self> {
+        Self::of(count, record_bytes, true)
+    }
+
+    fn of(count: usize, record_bytes: usize, keyed: bool) -> Result<Self> {
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis());
         let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
-        let count = (batch_bytes / (record_bytes + RECORD_OVERHEAD_BYTES)).max(1);
         let mut builder = BatchBuilder::new();
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
         let mut value = vec![0; record_bytes];
@@ -48,7 +57,8 @@ impl Batch {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 *byte = (seed >> 56) as u8;
             }
-            builder.append(now_ms, None, Some(&value));
+            let key = seed.to_be_bytes();
+            builder.append(now_ms, keyed.then_some(key.as_slice()), Some(&value));
         }
         let bytes = builder.build().map_err(|error| Error::Batch(error.to_string()))?;
         let value_bytes = (count * record_bytes) as u64;
@@ -138,6 +148,21 @@ mod tests {
         view.verify_crc().unwrap();
         assert_eq!(u64::try_from(view.header().record_count), Ok(batch.records));
         assert_eq!(batch.value_bytes, 100 * batch.records);
+    }
+
+    #[test]
+    fn keyed_records_have_keys() {
+        let batch = Batch::keyed(10, 100).unwrap();
+        assert_eq!((batch.records, batch.value_bytes), (10, 1000));
+        let view = BatchView::parse(&batch.bytes).unwrap();
+        let mut keys: Vec<_> = Vec::new();
+        let mut records = view.records(1 << 20).unwrap();
+        while let Some(record) = records.next_record().unwrap() {
+            keys.push(record.key.unwrap().to_vec());
+        }
+        keys.dedup();
+        assert_eq!(keys.len(), 10);
+        assert!(keys.iter().all(|key| key.len() == 8));
     }
 
     #[test]

@@ -130,6 +130,14 @@ pub fn limits() -> String {
     format!("{files} open files, {} mappings", mappings.trim())
 }
 
+/// The processors that this process and the brokers it starts may use, in words.
+pub fn cores_allowed() -> String {
+    let status = read("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let list = list.map_or("unknown", str::trim);
+    format!("every broker and the client may use the same ones, no others: {list}")
+}
+
 /// The machine, in words, for a report.
 #[derive(Debug)]
 pub struct Machine {

@@ -28,9 +28,19 @@ pub struct Load<'a> {
 
 /// Produces for as long as the windows last and gives what was measured in each.
 pub fn run_windows(load: &Load<'_>, broker: u32, windows: &Windows) -> Result<Vec<Sample>> {
+    run_windows_on(load.topic.lanes(load.connections), load, broker, windows)
+}
+
+/// The same on these lanes, however many connections the load names.
+pub fn run_windows_on(
+    lanes: Vec<Lane>,
+    load: &Load<'_>,
+    broker: u32,
+    windows: &Windows,
+) -> Result<Vec<Sample>> {
     let progress = Progress::default();
     thread::scope(|scope| {
-        let lanes = start(scope, load, u64::MAX, &progress);
+        let lanes = start(scope, lanes, load, u64::MAX, &progress);
         let samples = measure(&progress, broker, windows);
         join(lanes)?;
         samples
@@ -42,7 +52,8 @@ pub fn run_volume(load: &Load<'_>, bytes: u64) -> Result<u64> {
     let partitions = load.topic.leaders.len() as u64;
     let batches = bytes.div_ceil(load.batch.value_bytes * partitions).max(1);
     let progress = Progress::default();
-    thread::scope(|scope| join(start(scope, load, batches, &progress)))?;
+    let lanes = load.topic.lanes(load.connections);
+    thread::scope(|scope| join(start(scope, lanes, load, batches, &progress)))?;
     Ok(batches)
 }
 
@@ -72,12 +83,12 @@ type LaneThread<'scope> = thread::ScopedJoinHandle<'scope, Result<()>>;
 
 fn start<'scope, 'env>(
     scope: &'scope thread::Scope<'scope, 'env>,
+    lanes: Vec<Lane>,
     load: &'env Load<'env>,
     batches_a_partition: u64,
     progress: &'env Progress,
 ) -> Vec<LaneThread<'scope>> {
-    let lanes = load.topic.lanes(load.connections).into_iter();
-    let lanes = lanes.map(|lane| {
+    let lanes = lanes.into_iter().map(|lane| {
         scope.spawn(move || {
             let outcome = Pump::open(load, &lane)
                 .and_then(|mut pump| pump.run(batches_a_partition, progress));

@@ -1,7 +1,6 @@
 //! Figures by row and measure, as they come in from the legs of a run.
 
-use corelane_tests::Target;
-
+use crate::contender::Contender;
 use crate::error::Error;
 use crate::sample::Sample;
 
@@ -17,6 +16,7 @@ pub enum Section {
     Partitions,
     Groups,
     Transactions,
+    Speed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,13 @@ pub const RECORDS: Measure = measure("records/s", Better::Higher);
 pub const BROKER_CPU: Measure = measure("broker CPU s/GB", Better::Lower);
 pub const CLIENT_CPU: Measure = measure("client CPU s/GB", Better::Neither);
 pub const OTHER_CORES: Measure = measure("cores busy elsewhere", Better::Neither);
+/// Broker and client together have no more than the machine's: near that, processors are the limit.
+pub const BROKER_CORES: Measure = measure("cores busy in the broker", Better::Neither);
+pub const CLIENT_CORES: Measure = measure("cores busy in the client", Better::Neither);
+/// Of an open loop: what is due whatever the broker does.
+pub const OFFERED: Measure = measure("MB/s due", Better::Neither);
+/// What the disk takes by itself with as much on the way.
+pub const DISK_ALONE: Measure = measure("MB/s of the disk alone", Better::Neither);
 pub const DRAIN: Measure = measure("sync afterwards, s", Better::Neither);
 pub const SECONDS: Measure = measure("s", Better::Lower);
 pub const MEBIBYTES: Measure = measure("MiB", Better::Lower);
@@ -67,26 +74,44 @@ pub const P99: Measure = measure("p99 ms", Better::Lower);
 pub const P999: Measure = measure("p99.9 ms", Better::Lower);
 pub const MAX: Measure = measure("max ms", Better::Lower);
 
-/// One measure of one row, of both brokers.
+/// One measure of one row, of all that were measured.
 #[derive(Debug)]
 pub struct Line {
     pub section: Section,
     pub row: String,
     pub measure: Measure,
-    pub kafka: Vec<f64>,
-    pub corelane: Vec<f64>,
+    values: Vec<(Contender, Vec<f64>)>,
 }
 
 impl Line {
-    /// How many times better Corelane's median is; below 1 is worse. `None` if either is missing.
+    pub fn of(&self, contender: impl Into<Contender>) -> &[f64] {
+        let contender = contender.into();
+        let found = self.values.iter().find(|(of, _)| *of == contender);
+        found.map_or(&[], |(_, values)| values)
+    }
+
+    /// How many times better Corelane's median is than Kafka's; below 1 is worse. `None` if either is
+    /// missing.
     pub fn times_better(&self) -> Option<f64> {
-        let (kafka, corelane) = (median(&self.kafka)?, median(&self.corelane)?);
+        self.times_better_than(Contender::Kafka, Contender::Corelane)
+    }
+
+    /// How many times better the second one's median is.
+    pub fn times_better_than(&self, first: Contender, second: Contender) -> Option<f64> {
+        let (first, second) = (median(self.of(first))?, median(self.of(second))?);
         let ratio = match self.measure.better {
-            Better::Lower => kafka / corelane,
-            Better::Higher => corelane / kafka,
+            Better::Lower => first / second,
+            Better::Higher => second / first,
             Better::Neither => return None,
         };
         ratio.is_finite().then_some(ratio)
+    }
+
+    fn add(&mut self, contender: Contender, value: f64) {
+        match self.values.iter_mut().find(|(of, _)| *of == contender) {
+            Some((_, values)) => values.push(value),
+            None => self.values.push((contender, vec![value])),
+        }
     }
 }
 
@@ -98,33 +123,43 @@ pub struct Results {
 }
 
 impl Results {
-    pub fn fail(&mut self, target: Target, what: &str, why: &Error) {
-        let failure = format!("{}, {what}: {why}", target.name());
+    pub fn fail(&mut self, who: impl Into<Contender>, what: &str, why: &Error) {
+        let failure = format!("{}, {what}: {why}", who.into().name());
         eprintln!("rig: {failure}");
         self.failures.push(failure);
     }
 
-    pub fn add(&mut self, target: Target, section: Section, row: &str, m: Measure, value: f64) {
+    pub fn add(
+        &mut self,
+        who: impl Into<Contender>,
+        section: Section,
+        row: &str,
+        m: Measure,
+        value: f64,
+    ) {
         let same = |l: &Line| l.section == section && l.row == row && l.measure == m;
         let line = match self.lines.iter().position(same) {
             Some(at) => at,
             None => {
-                let row = row.to_owned();
-                let (kafka, corelane) = (Vec::new(), Vec::new());
-                self.lines.push(Line { section, row, measure: m, kafka, corelane });
+                let (row, values) = (row.to_owned(), Vec::new());
+                self.lines.push(Line { section, row, measure: m, values });
                 self.lines.len() - 1
             }
         };
         if let Some(line) = self.lines.get_mut(line) {
-            match target {
-                Target::ApacheKafka => line.kafka.push(value),
-                Target::Corelane => line.corelane.push(value),
-            }
+            line.add(who.into(), value);
         }
     }
 
     /// What every sample of a load says.
-    pub fn add_samples(&mut self, t: Target, section: Section, row: &str, samples: &[Sample]) {
+    pub fn add_samples(
+        &mut self,
+        who: impl Into<Contender>,
+        section: Section,
+        row: &str,
+        samples: &[Sample],
+    ) {
+        let t = who.into();
         for sample in samples {
             self.add(t, section, row, MEGABYTES, sample.megabytes_per_second());
             self.add(t, section, row, RECORDS, sample.records_per_second());
@@ -149,6 +184,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use corelane_tests::Target;
+
     use super::*;
 
     #[test]
@@ -170,5 +207,19 @@ mod tests {
         }
         let better: Vec<_> = results.lines.iter().map(Line::times_better).collect();
         assert_eq!(better, [Some(2.0), Some(4.0), None]);
+    }
+
+    #[test]
+    fn twins_are_held_against_each_other_alone() {
+        let mut results = Results::default();
+        let flushing = [(Contender::KafkaFlush, 30.0), (Contender::CorelaneFlush, 90.0)];
+        for (who, speed) in flushing.into_iter().chain([(Contender::Kafka, 300.0)]) {
+            results.add(who, Section::Speed, "a", MEGABYTES, speed);
+        }
+        let line = &results.lines[0];
+        let times = line.times_better_than(Contender::KafkaFlush, Contender::CorelaneFlush);
+        assert_eq!((times, line.times_better()), (Some(3.0), None));
+        assert_eq!(line.of(Contender::Kafka), [300.0]);
+        assert!(line.of(Contender::Corelane).is_empty());
     }
 }

@@ -86,6 +86,7 @@ pub struct Scale {
     pub many_length: Duration,
     pub groups: GroupScale,
     pub txn: TxnScale,
+    pub speed: SpeedScale,
     /// Whether each part is measured once more by both brokers, the other way round.
     pub twice: bool,
 }
@@ -245,6 +246,72 @@ impl TxnScale {
     }
 }
 
+/// Of the rows that the project is judged by.
+#[derive(Debug, Clone, Copy)]
+pub struct SpeedScale {
+    /// Load before anything is measured: a virtual machine compiles its code only then.
+    pub exercise: Duration,
+    pub windows: Windows,
+    pub producers: usize,
+    /// Of a producer with little to send at a time.
+    pub small_batch_records: usize,
+    pub partitions: i32,
+    pub open_warmup: Duration,
+    pub open_length: Duration,
+    /// What the disk takes by itself, before and after the broker's part.
+    pub disk_probe: Duration,
+}
+
+impl SpeedScale {
+    const fn full() -> Self {
+        SpeedScale {
+            exercise: Duration::from_secs(12),
+            windows: Windows {
+                warmup: Duration::from_secs(1),
+                length: Duration::from_millis(1500),
+                count: 3,
+            },
+            producers: 50,
+            small_batch_records: 10,
+            partitions: 1_000,
+            open_warmup: Duration::from_secs(2),
+            open_length: Duration::from_secs(15),
+            disk_probe: Duration::from_secs(2),
+        }
+    }
+
+    const fn quick() -> Self {
+        SpeedScale {
+            exercise: Duration::from_secs(4),
+            windows: Windows {
+                warmup: Duration::from_millis(500),
+                length: Duration::from_secs(1),
+                count: 2,
+            },
+            open_warmup: Duration::from_secs(1),
+            open_length: Duration::from_secs(5),
+            disk_probe: Duration::from_secs(1),
+            ..Self::full()
+        }
+    }
+
+    /// So little that a test has time for it.
+    #[cfg(test)]
+    pub const fn smoke() -> Self {
+        let (warmup, length) = (Duration::from_millis(50), Duration::from_millis(200));
+        SpeedScale {
+            exercise: warmup,
+            windows: Windows { warmup, length, count: 2 },
+            producers: 5,
+            small_batch_records: 3,
+            partitions: 20,
+            open_warmup: warmup,
+            open_length: length,
+            disk_probe: warmup,
+        }
+    }
+}
+
 impl Scale {
     pub fn full() -> Self {
         let windows = |warmup, length, count| Windows { warmup, length, count };
@@ -289,6 +356,7 @@ impl Scale {
             many_length: s(15),
             groups: GroupScale::full(),
             txn: TxnScale::full(),
+            speed: SpeedScale::full(),
             twice: true,
         }
     }
@@ -323,6 +391,7 @@ impl Scale {
             many_length: s(3),
             groups: GroupScale::quick(),
             txn: TxnScale::quick(),
+            speed: SpeedScale::quick(),
             twice: false,
             ..Self::full()
         }

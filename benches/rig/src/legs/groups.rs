@@ -239,8 +239,8 @@ mod tests {
         let has = |part: &str, measure| {
             let line = results.lines.iter().find(|l| l.row.contains(part) && l.measure == measure);
             let line = line.unwrap_or_else(|| panic!("no line {part}"));
-            assert!(line.corelane.iter().all(|value| value.is_finite()), "{line:?}");
-            line.corelane.len()
+            assert!(line.of(Target::Corelane).iter().all(|value| value.is_finite()), "{line:?}");
+            line.of(Target::Corelane).len()
         };
         for protocol in PROTOCOLS {
             assert_eq!(has(&format!("{protocol}: from join"), P50), 1);

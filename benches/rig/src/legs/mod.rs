@@ -6,6 +6,7 @@ pub mod groups;
 pub mod loads;
 pub mod partitions;
 pub mod restart;
+pub mod speed;
 pub mod txn;
 
 use std::thread;

@@ -29,7 +29,7 @@ const FEW_RECORDS: usize = 4;
 const FEW_RECORD_BYTES: usize = 100;
 
 /// What the broker has on disk when it is killed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     /// MiB of values in one topic of a few partitions.
     Mebibytes(u64),

@@ -286,8 +286,8 @@ mod tests {
         let has = |row: &str, measure| {
             let line = results.lines.iter().find(|l| l.row == row && l.measure == measure);
             let line = line.unwrap_or_else(|| panic!("no line {row}"));
-            assert!(line.corelane.iter().all(|value| value.is_finite()), "{line:?}");
-            line.corelane.len()
+            assert!(line.of(Target::Corelane).iter().all(|value| value.is_finite()), "{line:?}");
+            line.of(Target::Corelane).len()
         };
         let windows = scale.txn.windows.count;
         for ids in ["1 transactional id", "3 transactional ids"] {
