@@ -157,7 +157,7 @@ impl SpeedLeg<'_> {
         let topic = create(
             broker,
             if followed { "followed" } else { "open" },
-            { Scale::usual().partitions },
+            Scale::usual().partitions,
             &[],
         )?;
         let idle = Progress::default();
