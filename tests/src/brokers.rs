@@ -315,7 +315,7 @@ fn end(child: &mut Child) {
 /// The first of `count` consecutive ports that nobody listens on right now. Every call in this
 /// process goes on where the last one ended, since a broker binds its ports only later; the first
 /// start differs per process, so that suites side by side rarely try the same ones.
-fn free_ports(count: u16) -> Result<u16> {
+pub fn free_ports(count: u16) -> Result<u16> {
     static NEXT: OnceLock<AtomicU32> = OnceLock::new();
     let next = NEXT.get_or_init(|| AtomicU32::new(std::process::id().wrapping_mul(97)));
     let (width, span) = (u32::from(count), u32::from(PORTS.end - PORTS.start - count));

@@ -16,6 +16,7 @@ use crate::contender::Contender;
 use crate::error::{Error, Result};
 use crate::legs::Leg;
 use crate::legs::speed::{Paces, SpeedLeg};
+use crate::peers::{Peer, Peers};
 use crate::plan::{self, Group, Part, Pass, plan};
 use crate::report::{self, Folder};
 use crate::results::Results;
@@ -33,6 +34,9 @@ pub struct CompareArgs {
     /// One broker alone, for a look while working at it: no comparison
     #[arg(long, value_name = "BROKER")]
     broker: Option<Contender>,
+    /// Other brokers in `speed`; each is installed where it is not yet
+    #[arg(long, value_name = "PEERS", value_delimiter = ',')]
+    peers: Vec<Peer>,
     /// Start nothing new after so many minutes: repetitions come last, so those are left out
     #[arg(long, value_name = "MINUTES")]
     minutes: Option<u64>,
@@ -48,7 +52,10 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     let mut results = Results::default();
     let started = Instant::now();
     let limit = args.minutes.map(|minutes| Duration::from_secs(60 * minutes));
-    let passes = plan(&args.only, &scale, args.broker);
+    let (peers, left_out) = Peers::install(&args.peers);
+    conditions.left_out = left_out;
+    conditions.peers = peers;
+    let passes = plan(&args.only, &scale, args.broker, &conditions.peers);
     conditions.order = plan::order(&passes);
     let mut paces = Paces::default();
     for Pass { part, contenders } in passes {
@@ -60,7 +67,9 @@ pub fn run(args: &CompareArgs) -> Result<()> {
         for who in contenders {
             let before = procfs::load_average();
             let begun = Instant::now();
-            if let Err(error) = measure(who, part, &scale, &mut results, &mut paces) {
+            if let Err(error) =
+                measure(who, part, &scale, &mut results, &mut paces, &conditions.peers)
+            {
                 results.fail(who, &part.to_string(), &error);
             }
             conditions.legs.push(comparison::LegRun {
@@ -87,11 +96,13 @@ fn measure(
     scale: &Scale,
     results: &mut Results,
     paces: &mut Paces,
+    peers: &Peers,
 ) -> Result<()> {
     if part == Part::Speed {
-        return SpeedLeg { who, scale, results, paces }.run();
+        return SpeedLeg { who, scale, results, paces, peers }.run();
     }
-    let mut leg = Leg { target: who.target(), scale, results };
+    let no_part = || Error::Usage("a peer has no part in that".to_owned());
+    let mut leg = Leg { target: who.target().ok_or_else(no_part)?, scale, results };
     match part {
         Part::Speed | Part::Loads => leg.loads(),
         Part::Restart(held) => leg.restart(held),
@@ -143,6 +154,7 @@ fn conditions(scale: &Scale) -> Result<Conditions> {
         ceiling,
         order: String::new(),
         left_out: Vec::new(),
+        peers: Peers::default(),
         legs: Vec::new(),
     })
 }

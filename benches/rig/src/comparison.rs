@@ -7,6 +7,7 @@ use crate::disk::Ceiling;
 use crate::expected;
 use crate::legs::groups::GROUP_SETTINGS;
 use crate::legs::{KAFKA_JAVA, MEMORY, SETTINGS};
+use crate::peers::Peers;
 use crate::procfs::{self, Machine};
 use crate::report::row::number;
 use crate::results::{Line, Results, Section, median};
@@ -27,6 +28,7 @@ pub struct Conditions {
     pub order: String,
     /// What was asked for and could not be had, with the reason.
     pub left_out: Vec<String>,
+    pub peers: Peers,
     pub legs: Vec<LegRun>,
 }
 
@@ -136,7 +138,10 @@ pub fn heading(section: Section) -> (&'static str, &'static str) {
              there. Peak memory is resident memory of the process since its start, without Kafka's page \
              cache and with Corelane's own cache. A broker that flushes is a broker of its own with \
              log.flush.interval.messages=1: an acknowledged batch is on the device and its cache \
-             flushed. Of the others, see durability.",
+             flushed. NATS JetStream has no batches: each record is a message that is acknowledged by \
+             itself, with 1,000 on the way on each connection, and a partition is a stream; its open \
+             loops, like those of Tansu, run at half of its own maximum. What an acknowledgement \
+             means stands under \"durability\" below.",
         ),
     }
 }
@@ -284,6 +289,9 @@ fn describe(c: &Conditions, scale: &Scale, failures: &[String]) -> String {
     );
     let _ = writeln!(text, "- cores: {}", procfs::cores_allowed());
     let _ = writeln!(text, "- order of the legs within a part: {}", c.order);
+    for who in contender::ALL {
+        let _ = writeln!(text, "- durability of {} by default: {}", who.name(), who.durability());
+    }
     for left_out in &c.left_out {
         let _ = writeln!(text, "- **left out**: {left_out}");
     }

@@ -56,22 +56,24 @@ fn brokers(results: &Results, c: &Conditions, scale: &Scale) -> Vec<Broker> {
 fn broker(who: Contender, c: &Conditions, scale: &Scale) -> Broker {
     let besides = &scale.backfill_memory;
     let (version, notes) = match who.target() {
-        Target::ApacheKafka => {
+        Some(Target::ApacheKafka) => {
             let heap = format!(
                 "KRaft, one process, a heap of {MEMORY} ({besides} beside backfill readers)"
             );
-            ("4.4.0".to_owned(), vec![heap, c.java.clone(), KAFKA_JAVA.join(" ")])
+            (Some("4.4.0".to_owned()), vec![heap, c.java.clone(), KAFKA_JAVA.join(" ")])
         }
-        Target::Corelane => {
+        Some(Target::Corelane) => {
             let memory = format!("--memory {MEMORY} ({besides} beside backfill readers)");
-            (c.commit.clone(), vec![format!("--shards {}", c.machine.cores), memory])
+            (Some(c.commit.clone()), vec![format!("--shards {}", c.machine.cores), memory])
         }
+        None => (c.peers.version(who).map(str::to_owned), Vec::new()),
     };
-    let configs = SETTINGS.iter().chain(&GROUP_SETTINGS).chain(who.settings());
+    let common = SETTINGS.iter().chain(&GROUP_SETTINGS).filter(|_| who.target().is_some());
+    let configs = common.chain(who.settings());
     Broker {
         id: who.id().to_owned(),
         name: who.name().to_owned(),
-        version: Some(version),
+        version,
         addresses: vec!["127.0.0.1".to_owned()],
         configs: configs.map(|(key, value)| Named::new(*key, *value)).collect(),
         notes,
@@ -272,6 +274,7 @@ mod tests {
             ceiling,
             order: String::new(),
             left_out: Vec::new(),
+            peers: crate::peers::Peers::default(),
             legs: Vec::new(),
         };
         let report = report(&results, &conditions, &Scale::quick(), Path::new("/"));

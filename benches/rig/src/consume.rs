@@ -25,7 +25,7 @@ pub const MAX_WAIT_MS: i32 = 500;
 /// An answer to a fetch outside any fetch session.
 pub const NO_SESSION_EPOCH: i32 = -1;
 const ONCE_WITHIN: Duration = Duration::from_secs(120);
-const READABLE_WITHIN: Duration = Duration::from_secs(30);
+const READABLE_WITHIN: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A topic whose partitions all hold the same number of records.

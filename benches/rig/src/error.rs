@@ -45,6 +45,9 @@ pub enum Error {
         "the batch of producer {producer} at offset {first} was taken again, as {again}: the broker forgot it"
     )]
     Forgotten { producer: i64, first: i64, again: i64 },
+    #[cfg(feature = "compare")]
+    #[error("NATS says {0}")]
+    Peer(String),
     #[error("{0} has no leader yet")]
     NoLeader(String),
     #[error("{0} does not read as expected")]

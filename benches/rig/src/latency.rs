@@ -101,21 +101,26 @@ pub struct Pace {
 
 impl Pace {
     fn new(load: &Load<'_>, lanes: usize) -> Self {
+        Self::at(load.requests_per_second, load.warmup, load.length, lanes)
+    }
+
+    /// `per_second` over all lanes.
+    pub fn at(per_second: f64, warmup: Duration, length: Duration, lanes: usize) -> Self {
         let lanes = lanes.max(1) as f64;
-        let interval = Duration::from_secs_f64(lanes / load.requests_per_second);
+        let interval = Duration::from_secs_f64(lanes / per_second);
         let requests = |length: Duration| (length.as_secs_f64() / interval.as_secs_f64()) as u64;
-        let warmup = requests(load.warmup);
+        let warmup = requests(warmup);
         Pace {
             // Time for the threads to start and connect.
             start: Instant::now() + Duration::from_millis(50),
             interval,
             shift: interval.div_f64(lanes),
             warmup,
-            count: warmup + requests(load.length).max(1),
+            count: warmup + requests(length).max(1),
         }
     }
 
-    fn due(&self, lane: usize, request: u64) -> Instant {
+    pub fn due(&self, lane: usize, request: u64) -> Instant {
         let nanos =
             self.interval.as_nanos() as u64 * request + self.shift.as_nanos() as u64 * lane as u64;
         self.start + Duration::from_nanos(nanos)

@@ -29,7 +29,11 @@ pub mod groups;
 pub mod latency;
 #[cfg(feature = "compare")]
 pub mod legs;
+#[cfg(feature = "compare")]
+pub mod nats;
 pub mod payload;
+#[cfg(feature = "compare")]
+pub mod peers;
 #[cfg(feature = "compare")]
 pub mod plan;
 pub mod procfs;

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 
 use crate::contender::{self, Contender};
 use crate::legs::restart::Held;
+use crate::peers::Peers;
 use crate::scale::Scale;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -69,8 +70,8 @@ pub struct Pass {
 
 const BOTH: [Contender; 2] = [Contender::Kafka, Contender::Corelane];
 
-/// With `only`, what that one takes part in.
-pub fn plan(groups: &[Group], scale: &Scale, only: Option<Contender>) -> Vec<Pass> {
+/// With `only`, what that one takes part in; with the peers that are here.
+pub fn plan(groups: &[Group], scale: &Scale, only: Option<Contender>, peers: &Peers) -> Vec<Pass> {
     let wanted = |group| groups.contains(&group);
     let (mut parts, mut once) = (Vec::new(), Vec::new());
     if wanted(Group::Speed) {
@@ -102,7 +103,7 @@ pub fn plan(groups: &[Group], scale: &Scale, only: Option<Contender>) -> Vec<Pas
         passes.extend(parts.iter().rev().copied().map(back));
     }
     for pass in &mut passes {
-        pass.contenders.retain(|who| only.is_none_or(|only| *who == only));
+        pass.contenders.retain(|who| peers.have(*who) && only.is_none_or(|only| *who == only));
     }
     passes.retain(|pass| !pass.contenders.is_empty());
     passes
@@ -148,7 +149,7 @@ mod tests {
         let scale = Scale::full();
         let groups =
             [Group::Restart, Group::Backfill, Group::Partitions, Group::Groups, Group::Txn];
-        let legs = legs(&plan(&groups, &scale, None));
+        let legs = legs(&plan(&groups, &scale, None, &Peers::default()));
         let of = |who| legs.iter().filter(|(leg, _)| *leg == who).count();
         let parts = scale.held.len() + 6;
         assert_eq!(of(Contender::Kafka), 2 * parts + scale.held_once.len());
@@ -158,20 +159,22 @@ mod tests {
 
     #[test]
     fn loads_alone_run_kafka_first_and_last() {
-        let legs = legs(&plan(&[Group::Loads], &Scale::quick(), None));
+        let legs = legs(&plan(&[Group::Loads], &Scale::quick(), None, &Peers::default()));
         let (kafka, corelane) = (Contender::Kafka, Contender::Corelane);
         assert_eq!(legs, [kafka, corelane, corelane, kafka].map(|who| (who, Part::Loads)));
     }
 
     #[test]
     fn twins_take_part_in_what_there_is_to_reach_and_kafka_sets_the_pace() {
-        let legs = legs(&plan(&[Group::Speed], &Scale::full(), None));
-        let forth = contender::ALL;
-        let there_and_back = forth.into_iter().chain(forth.into_iter().rev());
+        let legs = legs(&plan(&[Group::Speed], &Scale::full(), None, &Peers::default()));
+        let forth = contender::ALL.into_iter().filter(|who| who.target().is_some());
+        let there_and_back = forth.clone().chain(forth.rev());
         let expected: Vec<_> = there_and_back.map(|who| (who, Part::Speed)).collect();
         assert_eq!(legs, expected);
         assert_eq!(legs.first(), Some(&(Contender::Kafka, Part::Speed)));
-        let alone = plan(&[Group::Speed, Group::Txn], &Scale::full(), Some(Contender::KafkaFlush));
+        let only = Some(Contender::KafkaFlush);
+        let groups = [Group::Speed, Group::Txn];
+        let alone = plan(&groups, &Scale::full(), only, &Peers::default());
         let speed = || Pass { part: Part::Speed, contenders: vec![Contender::KafkaFlush] };
         assert_eq!(alone, [speed(), speed()]);
     }

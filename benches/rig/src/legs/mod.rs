@@ -4,8 +4,10 @@
 pub mod backfill;
 pub mod groups;
 pub mod loads;
+pub mod nats;
 pub mod partitions;
 pub mod restart;
+pub mod running;
 pub mod speed;
 pub mod txn;
 

@@ -6,21 +6,23 @@
 
 use std::time::Duration;
 
-use corelane_tests::Broker;
+use hdrhistogram::Histogram;
 
+use super::MEBIBYTE;
 use super::loads::load;
-use super::{MEBIBYTE, MEMORY, create, delete, on, options};
+use super::running::Running;
 use crate::contender::Contender;
 use crate::error::{Error, Result};
 use crate::latency::{self, Latencies};
 use crate::payload::Batch;
+use crate::peers::Peers;
 use crate::results::{
     BROKER_CORES, CLIENT_CORES, DISK_ALONE, DRAIN, MAX, MEBIBYTES, OFFERED, OTHER_CORES, P50, P99,
     P999, Results, Section, median,
 };
 use crate::sample::{Mark, Progress, Sample, Windows};
 use crate::scale::{CONNECTIONS, Scale, SpeedScale};
-use crate::{cluster, disk, procfs, produce};
+use crate::{disk, procfs, produce};
 
 const THREE: i32 = 3;
 const SMALL_RECORD_BYTES: usize = 100;
@@ -40,16 +42,29 @@ pub const PEAK: &str = "peak memory of that load on a new broker: ";
 pub const OPEN: &str = "open loop, produce until acknowledged";
 pub const END_TO_END: &str = "open loop, produce until a consumer has it";
 
-/// Rates of the open loops, in requests a second: by default, and where every batch is flushed.
+/// Rates of the open loops in requests a second (of NATS: messages), by whose they are.
 #[derive(Debug, Default)]
-pub struct Paces {
-    default: Option<(f64, Contender)>,
-    flushing: Option<(f64, Contender)>,
+pub struct Paces(Vec<Pace>);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    pacemaker: Contender,
+    pub per_second: f64,
+    /// Whose maximum it is half of: the pacemaker's, unless that one was not measured.
+    pub of: Contender,
 }
 
 impl Paces {
-    fn of(&mut self, who: Contender) -> &mut Option<(f64, Contender)> {
-        if who.flushes() { &mut self.flushing } else { &mut self.default }
+    /// The first of its kind sets the pace of all.
+    fn set(&mut self, of: Contender, maximum_per_second: f64) {
+        if self.of(of).is_none() {
+            let (pacemaker, per_second) = (of.pacemaker(), maximum_per_second / 2.0);
+            self.0.push(Pace { pacemaker, per_second, of });
+        }
+    }
+
+    pub(super) fn of(&self, who: Contender) -> Option<Pace> {
+        self.0.iter().copied().find(|pace| pace.pacemaker == who.pacemaker())
     }
 }
 
@@ -59,11 +74,18 @@ pub struct SpeedLeg<'a> {
     pub scale: &'a Scale,
     pub results: &'a mut Results,
     pub paces: &'a mut Paces,
+    pub peers: &'a Peers,
 }
 
 impl SpeedLeg<'_> {
     pub fn run(&mut self) -> Result<()> {
+        if matches!(self.who, Contender::Nats | Contender::NatsFlush) {
+            return self.on_new(None, |leg, server| leg.nats(server));
+        }
         self.on_new(None, |leg, broker| leg.steps(broker))?;
+        if self.who.target().is_none() {
+            return Ok(());
+        }
         self.on_new(None, |leg, broker| leg.many(broker))?;
         if self.who.flushes() {
             return Ok(());
@@ -74,17 +96,18 @@ impl SpeedLeg<'_> {
     fn on_new(
         &mut self,
         shards: Option<u16>,
-        steps: impl FnOnce(&mut Self, &Broker) -> Result<()>,
+        steps: impl FnOnce(&mut Self, &Running) -> Result<()>,
     ) -> Result<()> {
-        let mut options = options(self.who.target(), MEMORY);
-        options.shards = shards.unwrap_or(options.shards);
-        for (key, value) in self.who.settings() {
-            options = options.with(key, value);
+        disk::drain();
+        let running = Running::start(self.who, self.peers, shards)?;
+        let outcome = steps(self, &running);
+        if outcome.is_err() {
+            eprintln!("the end of the log of {}:\n{}", self.who.name(), running.log_tail());
         }
-        on(self.who.target(), options, |broker| steps(self, broker))
+        outcome
     }
 
-    fn steps(&mut self, broker: &Broker) -> Result<()> {
+    fn steps(&mut self, broker: &Running) -> Result<()> {
         let SpeedScale { exercise, windows, producers, small_batch_records, .. } = self.scale.speed;
         let usual = Scale::usual();
         let batch = Batch::build(usual.record_bytes, usual.batch_bytes)?;
@@ -95,7 +118,7 @@ impl SpeedLeg<'_> {
         self.say(MAXIMUM);
         let samples = self.produce(broker, usual.partitions, Producers::Usual, &batch, &windows)?;
         self.add_samples(MAXIMUM, &samples);
-        self.pace(&samples, &batch);
+        self.pace(&samples, batch.value_bytes);
 
         self.say(SMALL);
         let small = Batch::build(SMALL_RECORD_BYTES, usual.batch_bytes)?;
@@ -118,50 +141,43 @@ impl SpeedLeg<'_> {
 
     fn produce(
         &mut self,
-        broker: &Broker,
+        broker: &Running,
         partitions: i32,
         producers: Producers,
         batch: &Batch,
         windows: &Windows,
     ) -> Result<Vec<Sample>> {
         disk::drain();
-        let topic =
-            create(broker, &format!("speed-{producers}-{}", windows.count), partitions, &[])?;
+        let topic = broker.create(&format!("speed-{producers}-{}", windows.count), partitions)?;
         let lanes = match producers {
             Producers::Usual => topic.lanes(CONNECTIONS),
             Producers::Split(count) => topic.lanes(count),
             Producers::Share(count) => topic.shared_lanes(count),
         };
         let load = load(&topic, batch);
-        let samples = produce::run_windows_on(lanes, &load, super::pid(broker)?, windows)?;
-        delete(broker, &topic)?;
+        let samples = produce::run_windows_on(lanes, &load, broker.pid()?, windows)?;
+        broker.delete(&topic)?;
         Ok(samples)
     }
 
-    /// The first of its kind sets the pace of all.
-    fn pace(&mut self, samples: &[Sample], batch: &Batch) {
+    pub(super) fn pace(&mut self, samples: &[Sample], bytes_a_request: u64) {
         let rates: Vec<f64> = samples.iter().map(|sample| sample.bytes / sample.seconds).collect();
         if let Some(rate) = median(&rates) {
-            let requests = rate / batch.value_bytes as f64;
-            let who = self.who;
-            self.paces.of(who).get_or_insert((requests / 2.0, who));
+            self.paces.set(self.who, rate / bytes_a_request as f64);
         }
     }
 
-    /// A broker that does not keep up has no figures in this row, and a line among the failures.
-    fn open(&mut self, broker: &Broker, batch: &Batch, what: &str, followed: bool) -> Result<()> {
-        let Some((rate, of)) = *self.paces.of(self.who) else { return Ok(()) };
+    fn open(&mut self, broker: &Running, batch: &Batch, what: &str, followed: bool) -> Result<()> {
+        let Some(Pace { per_second: rate, of, .. }) = self.paces.of(self.who) else {
+            return Ok(());
+        };
         let row = format!("{what}; at half of the maximum of {}", of.name());
         self.say(&format!("{row}, {rate:.0} requests/s"));
         disk::drain();
-        let topic = create(
-            broker,
-            if followed { "followed" } else { "open" },
-            Scale::usual().partitions,
-            &[],
-        )?;
+        let name = if followed { "followed" } else { "open" };
+        let topic = broker.create(name, Scale::usual().partitions)?;
         let idle = Progress::default();
-        let from = Mark::now(&idle, super::pid(broker)?)?;
+        let from = Mark::now(&idle, broker.pid()?)?;
         let load = latency::Load {
             topic: &topic,
             batch,
@@ -174,36 +190,48 @@ impl SpeedLeg<'_> {
             true => latency::run_followed(&load).map(|Latencies { fetched, .. }| fetched),
             false => latency::run(&load),
         };
-        let spent = from.until(&Mark::now(&idle, super::pid(broker)?)?);
+        let spent = from.until(&Mark::now(&idle, broker.pid()?)?);
+        self.add_open(&row, measured, rate * batch.value_bytes as f64 / 1e6, &spent)?;
+        broker.delete(&topic)
+    }
+
+    /// A broker that does not keep up has no figures in this row, and a line among the failures.
+    pub(super) fn add_open(
+        &mut self,
+        row: &str,
+        measured: Result<Histogram<u64>>,
+        due: f64,
+        spent: &Sample,
+    ) -> Result<()> {
         match measured {
             Ok(histogram) => {
                 for (measure, quantile) in [(P50, 0.5), (P99, 0.99), (P999, 0.999), (MAX, 1.0)] {
                     let micros = histogram.value_at_quantile(quantile) as f64;
-                    self.add(&row, measure, micros / 1e3);
+                    self.add(row, measure, micros / 1e3);
                 }
-                self.add(&row, OFFERED, rate * batch.value_bytes as f64 / 1e6);
-                self.add_cores(&row, &spent);
+                self.add(row, OFFERED, due);
+                self.add_busy(row, spent);
+                self.add(row, OTHER_CORES, spent.other_cores());
             }
-            Err(error @ Error::FallsBehind { .. }) => self.results.fail(self.who, &row, &error),
+            Err(error @ Error::FallsBehind { .. }) => self.results.fail(self.who, row, &error),
             Err(error) => return Err(error),
         }
-        delete(broker, &topic)
+        Ok(())
     }
 
-    fn many(&mut self, broker: &Broker) -> Result<()> {
+    fn many(&mut self, broker: &Running) -> Result<()> {
         let SpeedScale { partitions, exercise, windows, .. } = self.scale.speed;
         let usual = Scale::usual();
         let load = format!("1 KiB records, 16 KiB batches, {partitions} partitions");
         let row = format!("{PARTITIONS}{load}");
         self.say(&row);
         disk::drain();
-        let topic = cluster::create(broker.address(), "many", partitions, &[])?;
-        crate::consume::await_readable(&topic)?;
+        let topic = broker.create("many", partitions)?;
         let batch = Batch::build(usual.record_bytes, usual.batch_bytes)?;
         let reading = super::loads::load(&topic, &batch);
         let each = u64::try_from(partitions).unwrap_or(1) * batch.value_bytes;
         produce::run_volume(&reading, ROUNDS * each)?;
-        let pid = super::pid(broker)?;
+        let pid = broker.pid()?;
         let unmeasured = Windows { warmup: exercise / 2, length: Duration::ZERO, count: 0 };
         produce::run_windows(&reading, pid, &unmeasured)?;
         disk::drain();
@@ -215,20 +243,19 @@ impl SpeedLeg<'_> {
     }
 
     /// The disk alone before and after, in the same folder.
-    fn one_log(&mut self, broker: &Broker) -> Result<()> {
+    fn one_log(&mut self, broker: &Running) -> Result<()> {
         let SpeedScale { exercise, windows, disk_probe, .. } = self.scale.speed;
         self.say(ONE_LOG);
-        let folder = broker.data_dir();
-        let folder = folder.parent().unwrap_or(&folder);
+        let folder = broker.folder();
         let alone = || {
             disk::drain();
-            disk::sequential(folder, STREAM_BYTES, STREAM_DEPTH as u64, disk_probe)
+            disk::sequential(&folder, STREAM_BYTES, STREAM_DEPTH as u64, disk_probe)
         };
-        let topic = create(broker, "stream", 1, &[])?;
+        let topic = broker.create("stream", 1)?;
         let batch = Batch::build(1024, STREAM_BYTES)?;
         let load =
             produce::Load { topic: &topic, batch: &batch, connections: 1, in_flight: STREAM_DEPTH };
-        let pid = super::pid(broker)?;
+        let pid = broker.pid()?;
         let unmeasured = Windows { warmup: exercise / 3, length: Duration::ZERO, count: 0 };
         produce::run_windows(&load, pid, &unmeasured)?;
         let before = alone()?;
@@ -240,20 +267,15 @@ impl SpeedLeg<'_> {
         Ok(())
     }
 
-    fn add(&mut self, row: &str, measure: crate::results::Measure, value: f64) {
+    pub(super) fn add(&mut self, row: &str, measure: crate::results::Measure, value: f64) {
         self.results.add(self.who, Section::Speed, row, measure, value);
     }
 
-    fn add_samples(&mut self, row: &str, samples: &[Sample]) {
+    pub(super) fn add_samples(&mut self, row: &str, samples: &[Sample]) {
         self.results.add_samples(self.who, Section::Speed, row, samples);
         for sample in samples {
             self.add_busy(row, sample);
         }
-    }
-
-    fn add_cores(&mut self, row: &str, spent: &Sample) {
-        self.add_busy(row, spent);
-        self.add(row, OTHER_CORES, spent.other_cores());
     }
 
     fn add_busy(&mut self, row: &str, sample: &Sample) {
@@ -261,7 +283,7 @@ impl SpeedLeg<'_> {
         self.add(row, CLIENT_CORES, sample.client_cpu_seconds / sample.seconds);
     }
 
-    fn say(&self, step: &str) {
+    pub(super) fn say(&self, step: &str) {
         eprintln!("{}: {step}", self.who.name());
     }
 }
@@ -297,9 +319,10 @@ mod tests {
     fn a_leg_measures_every_row() {
         let scale = Scale { speed: SpeedScale::smoke(), ..Scale::quick() };
         let (mut results, mut paces) = (Results::default(), Paces::default());
+        let peers = Peers::default();
         for who in [Contender::Corelane, Contender::CorelaneFlush] {
-            let (scale, results, paces) = (&scale, &mut results, &mut paces);
-            SpeedLeg { who, scale, results, paces }.run().unwrap();
+            let (results, paces) = (&mut results, &mut paces);
+            SpeedLeg { who, scale: &scale, results, paces, peers: &peers }.run().unwrap();
         }
         assert!(results.failures.is_empty(), "{:?}", results.failures);
         let count = |who, row: &str, measure| {
@@ -321,7 +344,25 @@ mod tests {
         }
         assert_eq!(count(Contender::Corelane, ONE_LOG, MEGABYTES), 2);
         assert_eq!(count(Contender::Corelane, ONE_LOG, DISK_ALONE), 2);
-        let [default, flushing] = [paces.default.unwrap(), paces.flushing.unwrap()];
-        assert_eq!([default.1, flushing.1], [Contender::Corelane, Contender::CorelaneFlush]);
+        let of: Vec<_> = paces.0.iter().map(|pace| (pace.pacemaker, pace.of)).collect();
+        let expected = [
+            (Contender::Kafka, Contender::Corelane),
+            (Contender::KafkaFlush, Contender::CorelaneFlush),
+        ];
+        assert_eq!(of, expected);
+    }
+
+    #[test]
+    fn kafka_sets_the_pace_of_corelane_and_peers_their_own() {
+        let mut paces = Paces::default();
+        for (who, maximum) in
+            [(Contender::Kafka, 100.0), (Contender::Nats, 30.0), (Contender::Corelane, 300.0)]
+        {
+            paces.set(who, maximum);
+        }
+        let of = |who| paces.of(who).map(|pace| (pace.per_second, pace.of));
+        assert_eq!(of(Contender::Corelane), Some((50.0, Contender::Kafka)));
+        assert_eq!(of(Contender::Nats), Some((15.0, Contender::Nats)));
+        assert_eq!(of(Contender::CorelaneFlush), None);
     }
 }
