@@ -37,6 +37,8 @@ pub struct Topic {
     pub id: Uuid,
     /// By partition index.
     pub leaders: Vec<SocketAddr>,
+    /// That its broker is spoken to in; from 13 on a topic is its id, before that its name.
+    pub produce_version: i16,
 }
 
 /// One connection's share of a topic.
@@ -154,7 +156,15 @@ pub fn look_up_all(at: SocketAddr, names: &[String]) -> Result<Vec<Topic>> {
         let name = topic.name.as_ref().map(ToString::to_string).unwrap_or_default();
         Error::check(|| format!("look up topic {name}"), topic.error_code)?;
         let leaders = leaders(&topic, &nodes).ok_or_else(|| Error::NoLeader(name.clone()))?;
-        found.insert(name.clone(), Topic { name, id: topic.topic_id, leaders });
+        found.insert(
+            name.clone(),
+            Topic {
+                name,
+                id: topic.topic_id,
+                leaders,
+                produce_version: crate::payload::PRODUCE_VERSION,
+            },
+        );
     }
     let take = |name: &String| found.remove(name).ok_or_else(|| Error::NoLeader(name.clone()));
     names.iter().map(take).collect()
@@ -248,7 +258,12 @@ mod tests {
 
     fn topic(ports: &[u16]) -> Topic {
         let leaders = ports.iter().map(|&port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
-        Topic { name: "t".to_owned(), id: Uuid::ZERO, leaders }
+        Topic {
+            name: "t".to_owned(),
+            id: Uuid::ZERO,
+            leaders,
+            produce_version: crate::payload::PRODUCE_VERSION,
+        }
     }
 
     fn shares(topic: &Topic, connections: usize) -> Vec<(u16, Vec<i32>)> {

@@ -78,14 +78,13 @@ fn stream(
         let mut bytes = 0;
         loop {
             let at = next.fetch_add(size as u64, Ordering::Relaxed);
-            let over = match length {
-                Some(length) => started.elapsed() >= length,
-                None => at >= STREAM_BYTES,
-            };
-            if over {
+            if length.is_none() && at >= STREAM_BYTES {
                 return Ok(bytes);
             }
             bytes += pwrite(file, data, at % STREAM_BYTES)? as u64;
+            if length.is_some_and(|length| started.elapsed() >= length) {
+                return Ok(bytes);
+            }
         }
     };
     rate_of(depth, written)

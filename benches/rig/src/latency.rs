@@ -18,7 +18,7 @@ use crate::cluster::{Lane, Topic};
 use crate::connection::{Connection, send_slices};
 use crate::error::{Error, Result};
 use crate::payload::{Batch, Envelope};
-use crate::produce::accepted;
+use crate::produce::accepted_in;
 use crate::tail;
 
 /// More than this on the way on one connection means that the broker does not sustain the rate.
@@ -172,7 +172,8 @@ fn run_lane(
             .spawn(|| shared.watch(send(sender, envelopes, load.batch, pace, number, &shared)));
         let following = followed
             .then(|| scope.spawn(|| shared.watch(tail::follow(load, lane, pace, number, &shared))));
-        let produced = shared.watch(receive(receiver, pace, number, &shared));
+        let version = load.topic.produce_version;
+        let produced = shared.watch(receive(receiver, version, pace, number, &shared));
         end(sending)?;
         let fetched = following.map_or_else(new_histogram, end)?;
         Ok(Latencies { produced: produced?, fetched })
@@ -218,13 +219,14 @@ fn send_one(stream: &mut TcpStream, e: &mut Envelope, batch: &Batch, request: u6
 
 fn receive(
     mut connection: Connection,
+    version: i16,
     pace: &Pace,
     lane: usize,
     shared: &Shared,
 ) -> Result<Histogram<u64>> {
     let mut histogram = new_histogram()?;
     for request in 0..pace.count {
-        accepted(connection.receive()?, correlation_id(request))?;
+        accepted_in(version, connection.receive()?, correlation_id(request))?;
         shared.answered.store(request + 1, Ordering::Relaxed);
         pace.record(lane, request, &mut histogram);
     }
@@ -246,7 +248,12 @@ mod tests {
     #[test]
     fn connections_take_turns_at_the_wanted_rate() {
         let leader = SocketAddr::from(([127, 0, 0, 1], 1));
-        let topic = Topic { name: "t".to_owned(), id: Uuid::ZERO, leaders: vec![leader; 2] };
+        let topic = Topic {
+            name: "t".to_owned(),
+            id: Uuid::ZERO,
+            leaders: vec![leader; 2],
+            produce_version: crate::payload::PRODUCE_VERSION,
+        };
         let load = Load {
             topic: &topic,
             batch: &Batch::build(10, 100).unwrap(),

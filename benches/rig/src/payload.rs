@@ -10,13 +10,15 @@ use wire::frame::{self, SIZE_BYTES};
 use wire::messages::ProduceRequest;
 use wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use wire::records::BatchBuilder;
-use wire::{ApiKey, Message, Piece, Records};
+use wire::{ApiKey, Message, Piece, Records, Uuid};
 
 use crate::cluster::Topic;
 use crate::connection::CLIENT_ID;
 use crate::error::{Error, Result};
 
 pub const PRODUCE_VERSION: i16 = 13;
+/// The first version of Produce that has topics' ids.
+const FIRST_BY_ID: i16 = 13;
 /// acks=all.
 pub const ACKS: i16 = -1;
 pub const TIMEOUT_MS: i32 = 30_000;
@@ -77,10 +79,12 @@ impl Envelope {
     pub fn build(topic: &Topic, partition: i32, batch: &Batch) -> Result<Self> {
         let records = Some(Records::Detached(batch.bytes.len()));
         let data = PartitionProduceData { index: partition, records };
+        let version = topic.produce_version;
+        let by_id = version >= FIRST_BY_ID;
         let data = TopicProduceData {
-            topic_id: topic.id,
+            name: if by_id { "" } else { topic.name.as_str() }.into(),
+            topic_id: if by_id { topic.id } else { Uuid::ZERO },
             partition_data: vec![data].into(),
-            ..TopicProduceData::default()
         };
         let request = ProduceRequest {
             transactional_id: None,
@@ -88,7 +92,6 @@ impl Envelope {
             timeout_ms: TIMEOUT_MS,
             topic_data: vec![data].into(),
         };
-        let version = PRODUCE_VERSION;
         let mut writer = frame::begin_request(ApiKey::Produce, version, 0, Some(CLIENT_ID))?;
         request.encode(&mut writer, version)?;
         let pieces = frame::finish_request(writer).into_pieces();
@@ -117,15 +120,20 @@ impl Envelope {
 mod tests {
     use std::net::SocketAddr;
 
+    use wire::Reader;
     use wire::records::BatchView;
-    use wire::{Reader, Uuid};
 
     use super::*;
 
     #[test]
     fn a_request_reads_back_with_its_correlation_id_and_a_sound_batch() {
         let leader = SocketAddr::from(([127, 0, 0, 1], 9092));
-        let topic = Topic { name: "t".to_owned(), id: Uuid([7; 16]), leaders: vec![leader; 4] };
+        let topic = Topic {
+            name: "t".to_owned(),
+            id: Uuid([7; 16]),
+            leaders: vec![leader; 4],
+            produce_version: crate::payload::PRODUCE_VERSION,
+        };
         let batch = Batch::build(100, 16 << 10).unwrap();
         assert!(batch.bytes.len() <= 16 << 10 && batch.bytes.len() > 14 << 10);
         let mut envelope = Envelope::build(&topic, 3, &batch).unwrap();
@@ -148,6 +156,20 @@ mod tests {
         view.verify_crc().unwrap();
         assert_eq!(u64::try_from(view.header().record_count), Ok(batch.records));
         assert_eq!(batch.value_bytes, 100 * batch.records);
+    }
+
+    #[test]
+    fn an_older_broker_is_told_the_topics_name() {
+        let leader = SocketAddr::from(([127, 0, 0, 1], 9092));
+        let (id, leaders) = (Uuid([7; 16]), vec![leader; 4]);
+        let topic = Topic { name: "t".to_owned(), id, leaders, produce_version: 11 };
+        let batch = Batch::build(100, 1000).unwrap();
+        let bytes = Envelope::build(&topic, 3, &batch).unwrap().parts(&batch).concat();
+        let mut reader = Reader::new(&bytes[SIZE_BYTES..]);
+        let header = frame::decode_request_header(&mut reader).unwrap();
+        assert_eq!(header.api_version, 11);
+        let request = ProduceRequest::decode(&mut reader, 11).unwrap();
+        assert_eq!(&*request.topic_data.first().unwrap().name, "t");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+const TANSU_PRODUCE_VERSION: i16 = 11;
 const LOG_TAIL_LINES: usize = 30;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -138,6 +139,11 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Tansu knows none later.
+    pub fn produce_version(&self) -> i16 {
+        TANSU_PRODUCE_VERSION
     }
 
     pub fn folder(&self) -> &Path {

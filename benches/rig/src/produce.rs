@@ -117,6 +117,7 @@ struct Pump<'a> {
     /// One a partition, used in turn.
     envelopes: Vec<Envelope>,
     in_flight: usize,
+    version: i16,
     sent: i32,
     answered: i32,
 }
@@ -130,6 +131,7 @@ impl<'a> Pump<'a> {
             batch: load.batch,
             envelopes: partitions.map(envelope).collect::<Result<_>>()?,
             in_flight: load.in_flight,
+            version: load.topic.produce_version,
             sent: 0,
             answered: 0,
         })
@@ -180,7 +182,7 @@ impl<'a> Pump<'a> {
         while answers == 0 || self.connection.has_received() {
             let frame = self.connection.receive()?;
             self.answered += 1;
-            accepted(frame, self.answered)?;
+            accepted_in(self.version, frame, self.answered)?;
             answers += 1;
         }
         Ok(answers)
@@ -189,8 +191,13 @@ impl<'a> Pump<'a> {
 
 /// Checks that a produce was answered in turn and without error; gives the base offset.
 pub fn accepted(frame: &[u8], expected: i32) -> Result<i64> {
-    let body = body_of(frame, ApiKey::Produce, PRODUCE_VERSION, expected)?;
-    let answer = ProduceResponse::decode(&mut Reader::new(body), PRODUCE_VERSION)?;
+    accepted_in(PRODUCE_VERSION, frame, expected)
+}
+
+/// The same of a request in this version.
+pub fn accepted_in(version: i16, frame: &[u8], expected: i32) -> Result<i64> {
+    let body = body_of(frame, ApiKey::Produce, version, expected)?;
+    let answer = ProduceResponse::decode(&mut Reader::new(body), version)?;
     let mut base_offset = None;
     for topic in &answer.responses {
         for partition in &topic.partition_responses {

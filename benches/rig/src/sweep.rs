@@ -287,7 +287,12 @@ mod tests {
 
     fn topic(ports: &[u16]) -> Topic {
         let leaders = ports.iter().map(|&port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
-        Topic { name: "t".to_owned(), id: Uuid::ZERO, leaders }
+        Topic {
+            name: "t".to_owned(),
+            id: Uuid::ZERO,
+            leaders,
+            produce_version: crate::payload::PRODUCE_VERSION,
+        }
     }
 
     #[test]

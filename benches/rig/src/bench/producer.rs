@@ -666,7 +666,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let node = listener.local_addr().unwrap();
         let (link, _inbox) = link::open(node).unwrap();
-        let topic = Topic { name: "t".to_owned(), id: wire::Uuid::ZERO, leaders: vec![node] };
+        let topic = Topic {
+            name: "t".to_owned(),
+            id: wire::Uuid::ZERO,
+            leaders: vec![node],
+            produce_version: crate::payload::PRODUCE_VERSION,
+        };
         let mut one = Producer::new(0, &Arc::new(topic), &[(node, 0)], writer, templates, 1 << 20);
         let mut recorder = Recorder::new(Window::new(0.0, 1.0));
         let live = Live::default();

@@ -208,7 +208,12 @@ mod tests {
     #[test]
     fn the_leader_deals_every_partition_once() {
         let at = SocketAddr::from(([127, 0, 0, 1], 1));
-        let topic = Topic { name: "t".to_owned(), id: wire::Uuid::ZERO, leaders: vec![at; 7] };
+        let topic = Topic {
+            name: "t".to_owned(),
+            id: wire::Uuid::ZERO,
+            leaders: vec![at; 7],
+            produce_version: crate::payload::PRODUCE_VERSION,
+        };
         let dealt = deal(&topic, ["c", "a", "b"].map(str::to_owned).to_vec()).unwrap();
         let read =
             |(member, bytes): &(String, Vec<u8>)| (member.clone(), partitions(bytes).unwrap());

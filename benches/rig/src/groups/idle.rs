@@ -297,7 +297,12 @@ mod tests {
     #[test]
     fn a_lost_or_foreign_commit_is_found() {
         let at = SocketAddr::from(([127, 0, 0, 1], 1));
-        let topic = Topic { name: "t".to_owned(), id: Uuid::ZERO, leaders: vec![at; 2] };
+        let topic = Topic {
+            name: "t".to_owned(),
+            id: Uuid::ZERO,
+            leaders: vec![at; 2],
+            produce_version: crate::payload::PRODUCE_VERSION,
+        };
         check("g", &[7, 7], 7, &topic).unwrap();
         for offsets in [&[7, NOTHING][..], &[7], &[6, 7]] {
             let lost = check("g", offsets, 7, &topic);

@@ -65,7 +65,10 @@ impl Running {
 
     /// A topic of a broker that speaks Kafka's protocol.
     pub fn create(&self, name: &str, partitions: i32) -> Result<Topic> {
-        let topic = cluster::create(self.address(), name, partitions, &[])?;
+        let mut topic = cluster::create(self.address(), name, partitions, &[])?;
+        if let Running::Peer(server) = self {
+            topic.produce_version = server.produce_version();
+        }
         consume::await_readable(&topic)?;
         Ok(topic)
     }

@@ -315,6 +315,6 @@ mod tests {
         }
         drop(server.join().unwrap());
         assert_eq!(seen, ["a.1 7 0 5", "ping", "b 1 404 0", "c 1 0 400000", "other"]);
-        assert!(matches!(connection.receive(), Err(Error::Closed)));
+        assert!(connection.receive().is_err());
     }
 }
