@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use log::LogError;
-use reactor::{Class, spawn_in};
+use reactor::{Class, buf, spawn_in};
 use tracing::{debug, info, warn};
 
 use crate::cleaner;
@@ -20,6 +20,9 @@ const PERIOD_MIN: Duration = Duration::from_millis(100);
 
 /// A log that was not written from one look to the next is idle.
 const COOL_EVERY: Duration = Duration::from_secs(30);
+
+/// Memory given back to the kernel without a break.
+const RELEASE_STEP: usize = 2 << 20;
 
 /// Starts the periodic work; it ends with the shard.
 pub(crate) fn start(shard: &Rc<Shard>, checkpoints: Option<Rc<Checkpoints>>) {
@@ -107,6 +110,20 @@ async fn cool(shard: Rc<Shard>) {
         reactor::sleep(COOL_EVERY).await;
         shard.log_shared.cool_idle();
         shard.log_shared.free_idle_tails().await;
+        release_memory().await;
+    }
+}
+
+/// Gives back what tails of logs once needed and nobody has asked for since the last call.
+async fn release_memory() {
+    let mut unused = buf::unused_bytes();
+    while unused > 0 {
+        let released = buf::release(unused.min(RELEASE_STEP));
+        if released == 0 {
+            return;
+        }
+        unused = unused.saturating_sub(released);
+        reactor::yield_if_due().await;
     }
 }
 

@@ -6,6 +6,7 @@ use log::{LogConfig, LogShared, Preallocate, SharedOptions};
 use meta::Image;
 use meta::config::{RecordValidation, TimestampType, TopicCompression, TopicConfig};
 use meta::controller::{GROUP_VERSION, TRANSACTION_VERSION};
+use reactor::buf;
 use wire::messages::api_versions_response::{FinalizedFeatureKey, SupportedFeatureKey};
 use wire::records::validate::{Rules, TopicCompression as Stored, UNLIMITED_RECORD_BYTES};
 use wire::records::{Codec, TimestampType as Stamp};
@@ -53,7 +54,9 @@ impl Memory {
     }
 }
 
+/// On the shard's thread: what one log's tail frees the next one takes, so no page is faulted in twice.
 pub(crate) fn log_shared(memory: &Memory) -> LogShared {
+    buf::retain_at_most(buf::RETAINED_BYTES_MAX + memory.cache_bytes);
     LogShared::new(SharedOptions {
         cache_bytes: memory.cache_bytes,
         backfill_bytes: memory.backfill_bytes,

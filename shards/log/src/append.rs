@@ -24,7 +24,9 @@ use crate::txn_index::{self, AbortedTxn, FLUSH_AT};
 /// Chunks grow from the first to the second size with the traffic of the partition, so that an
 /// idle one costs little and a busy one gets long writes.
 const FIRST_CHUNK: usize = 8 << 10;
-const LARGEST_CHUNK: usize = 1 << 20;
+const LARGEST_CHUNK: usize = 2 << 20;
+/// One huge page is only for a partition that has filled a chunk of this size.
+const LARGE_CHUNK: usize = 1 << 20;
 const CHUNK_GROWTH: usize = 4;
 /// Of what has no records.
 const NO_TIMESTAMP: i64 = -1;
@@ -205,7 +207,8 @@ impl Core {
 
 /// The next chunk is larger than the last, and large enough for what waits for it if it may be.
 fn next_chunk(last: usize, missing: usize, limit: usize) -> usize {
-    let largest = LARGEST_CHUNK.min((limit / 8).next_power_of_two()).max(FIRST_CHUNK);
+    let largest = if last < LARGE_CHUNK { LARGE_CHUNK } else { LARGEST_CHUNK };
+    let largest = largest.min((limit / 8).next_power_of_two()).max(FIRST_CHUNK);
     let grown = if last == 0 { FIRST_CHUNK } else { last * CHUNK_GROWTH };
     grown.max(missing.next_multiple_of(FIRST_CHUNK)).min(largest)
 }

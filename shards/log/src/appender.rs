@@ -94,6 +94,7 @@ fn note_written(core: &Rc<Core>, job: Job, durability: Durability) -> bool {
     }
     state.written_end = job.next_offset;
     state.used_lately = true;
+    state.note_write(block_ceiling(job.to) - job.from);
     state.bytes_since_flush += settled as u64;
     if matches!(durability, Durability::Synced) {
         state.synced_end = job.next_offset;
@@ -210,6 +211,11 @@ async fn flush_after(core: Rc<Core>, delay: Duration) {
 impl State {
     pub(crate) fn is_online(&self) -> bool {
         matches!(self.phase, LogState::Online)
+    }
+
+    /// An eighth of what it was makes way for the newest.
+    fn note_write(&mut self, bytes: u32) {
+        self.usual_write = self.usual_write - self.usual_write / 8 + bytes / 8;
     }
 
     /// A power cut may still take the file that is written, or the folder.

@@ -130,6 +130,8 @@ pub(crate) struct State {
     /// Files of records that lay behind damage.
     pub(crate) aside: Vec<Aside>,
     pub(crate) next_file: NextFile,
+    /// Bytes of a write, as they mostly were lately.
+    pub(crate) usual_write: u32,
     /// Bytes written since the last flush.
     pub(crate) bytes_since_flush: u64,
     /// What the last sweep of idle tails found.
@@ -344,6 +346,7 @@ impl State {
             flushed_snapshots: Vec::new(),
             aside: Vec::new(),
             next_file: NextFile::None,
+            usual_write: 0,
             bytes_since_flush: 0,
             swept: Swept::default(),
             used_lately: false,

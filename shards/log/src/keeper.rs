@@ -94,7 +94,7 @@ pub(crate) async fn seal_next(core: &Rc<Core>) -> Result<bool, StorageError> {
     files::sync_names(core).await?;
     if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
         segment.synced = size;
-        segment.prepared_end = size;
+        segment.note_cut(size);
         segment.sealed = true;
     }
     {
@@ -499,7 +499,7 @@ async fn trim_active(core: &Rc<Core>) -> Result<(), LogError> {
     prepare::quiesce(core, base).await;
     let padded = {
         let state = core.state.borrow();
-        let padded = state.segment(base).filter(|s| s.prepared_end > s.size || s.fill_refused);
+        let padded = state.segment(base).filter(|s| s.is_longer_than(s.size) || s.fill_refused);
         padded.filter(|s| s.exists).map(|s| s.size)
     };
     let Some(size) = padded else { return Ok(()) };
@@ -509,7 +509,7 @@ async fn trim_active(core: &Rc<Core>) -> Result<(), LogError> {
     let mut state = core.state.borrow_mut();
     state.changed_since_flush = true;
     if let Some(segment) = state.segment_mut(base) {
-        segment.prepared_end = size;
+        segment.note_cut(size);
         // The new size is not synced, whatever was before.
         segment.synced = segment.synced.min(size.saturating_sub(1));
     }

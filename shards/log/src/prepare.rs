@@ -3,9 +3,11 @@
 //! Owns: the zero-filled or reserved stretch behind the end of the active segment, and the file
 //! that waits for the next roll. A synced write into zeros that are on the device already costs
 //! one transfer; into a growing file it costs the file system's journal as well. And the kernel makes
-//! no write that grows a file without waiting: io_uring hands each to a worker thread, which takes
-//! more processor time and another wait. So a segment with some traffic has its space reserved: at most
-//! a quarter of what it holds, given back when the log falls idle.
+//! no write without waiting that grows a file, or that begins in a block that holds data (as all do but
+//! those that follow a batch that ends with a block) and goes on into space that is only reserved: io_uring
+//! hands each to a worker thread, which takes more processor time and another wait. So a segment with
+//! some traffic has its space reserved, at most a quarter of what it holds, given back when the log falls
+//! idle; and where writes are small, so that there are many, the space gets zeros too, in few large writes.
 //!
 //! A stretch that is being zero-filled is never written by the appender, nor the other way round:
 //! the appender waits for the piece at hand, or claims what it writes beforehand. Steps double
@@ -16,10 +18,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use reactor::{AlignedBuf, Allocate, Class, Durability, File, OpenOptions, WriteBuf, fs};
+use reactor::{Allocate, Class, Durability, File, OpenOptions, WriteBuf, fs};
 use smallvec::smallvec;
 
-use crate::config::{LogConfig, Preallocate, Promise};
+use crate::config::{Preallocate, Promise};
 use crate::core::{Core, State};
 use crate::files;
 use crate::names::PREPARED_FILE;
@@ -35,6 +37,10 @@ const PIECE: u32 = 256 << 10;
 const RESERVE_FROM: u32 = 1 << 20;
 /// Without syncs a file is longer than its data by at most one part in so many, or [`FIRST_STEP`].
 const RESERVED_PART: u32 = 4;
+/// The longest stretch of zeros behind the writes where space is reserved first.
+const ZEROS_AHEAD: u32 = 1 << 20;
+/// Writes up to this size, as they mostly were lately, are worth the zeros: the bytes are written twice.
+const SMALL_WRITE: u32 = 64 << 10;
 /// Zeros at the front of a file that waits for a roll.
 const NEXT_FILE_BYTES: u32 = 1 << 20;
 
@@ -45,15 +51,19 @@ enum Mode {
     Reserve,
     /// From [`RESERVE_FROM`] on, in relation to the data.
     ReserveLater,
+    /// The same, with zeros.
+    ZerosLater,
 }
 
-fn mode(config: &LogConfig) -> Mode {
+fn mode(state: &State) -> Mode {
+    let config = &state.config;
     match config.preallocate {
         Preallocate::Off => Mode::Nothing,
         Preallocate::ZeroFill => Mode::Zeros,
         Preallocate::Reserve => Mode::Reserve,
         Preallocate::Auto if config.promise() == Promise::Synced => Mode::Zeros,
-        Preallocate::Auto => Mode::ReserveLater,
+        Preallocate::Auto if state.usual_write > SMALL_WRITE => Mode::ReserveLater,
+        Preallocate::Auto => Mode::ZerosLater,
     }
 }
 
@@ -100,7 +110,7 @@ pub(crate) async fn quiesce(core: &Rc<Core>, segment: i64) {
 /// next file if the segment is half full.
 pub(crate) fn look_ahead(core: &Rc<Core>, segment: i64) {
     let mut state = core.state.borrow_mut();
-    let mode = mode(&state.config);
+    let mode = mode(&state);
     if mode == Mode::Nothing || !state.is_online() || state.closing {
         return;
     }
@@ -114,9 +124,10 @@ pub(crate) fn look_ahead(core: &Rc<Core>, segment: i64) {
     let most = block_ceiling(state.config.segment_bytes);
     let Some(active) = state.segments.back_mut().filter(|s| s.base == segment) else { return };
     let half_full = active.written > most / 2;
-    let later = mode == Mode::ReserveLater;
+    let later = matches!(mode, Mode::ReserveLater | Mode::ZerosLater);
     let (step, to) = if later {
-        let step = reserved_at_most(active.written);
+        let most = if mode == Mode::ZerosLater { ZEROS_AHEAD } else { LARGEST_STEP };
+        let step = reserved_at_most(active.written).min(most);
         (step, active.written.saturating_add(step))
     } else {
         let step = next_step(active.prepared_end);
@@ -152,7 +163,8 @@ fn reserved_at_most(written: u32) -> u32 {
 /// Extends a segment up to `to`, piece by piece. `filling` is set by the caller.
 async fn fill(core: Rc<Core>, segment: i64, to: u32, mode: Mode) {
     let extended = match mode {
-        Mode::Zeros => fill_with_zeros(&core, segment, to).await,
+        Mode::Zeros => fill_with_synced_zeros(&core, segment, to).await,
+        Mode::ZerosLater => reserve_with_zeros(&core, segment, to).await.map(drop),
         Mode::Reserve | Mode::ReserveLater | Mode::Nothing => reserve(&core, segment, to).await,
     };
     if let Some(segment) = core.state.borrow_mut().segment_mut(segment) {
@@ -169,21 +181,57 @@ async fn fill(core: Rc<Core>, segment: i64, to: u32, mode: Mode) {
     }
 }
 
-async fn fill_with_zeros(core: &Rc<Core>, base: i64, to: u32) -> io::Result<()> {
+async fn fill_with_synced_zeros(core: &Rc<Core>, base: i64, to: u32) -> io::Result<()> {
+    let reserves = !core.shared.cannot_reserve(&core.dir.borrow());
+    let mut filled = Ok(None);
+    if reserves {
+        filled = reserve_with_zeros(core, base, to).await;
+    }
+    let refused = matches!(&filled, Err(error) if error.kind() == io::ErrorKind::Unsupported);
+    if !reserves || refused {
+        filled = fill_with_zeros(core, base, to).await;
+    }
+    match filled? {
+        Some(file) => file.sync_data().await,
+        None => Ok(()),
+    }
+}
+
+/// Reserved first, the file is as long as it gets when the zeros are written: no write of batches, of
+/// which there are many meanwhile, meets one that changes the file's length.
+async fn reserve_with_zeros(core: &Rc<Core>, base: i64, to: u32) -> io::Result<Option<File>> {
+    let Some((file, from)) = next_piece(core, base, to) else { return Ok(None) };
+    let reserved = {
+        let state = core.state.borrow();
+        let most = block_ceiling(state.config.segment_bytes);
+        let segment = state.segment(base);
+        segment.filter(|s| s.reserved_end < to).map(|s| {
+            let end = s.written.saturating_add(reserved_at_most(s.written)).min(most);
+            (s.reserved_end.max(from), block_floor(end).max(to))
+        })
+    };
+    if let Some((from, end)) = reserved {
+        file.allocate(u64::from(from), u64::from(end - from), Allocate::Extend).await?;
+        if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+            segment.reserved_end = end;
+        }
+    }
+    fill_with_zeros(core, base, to).await
+}
+
+/// Gives the file if anything was written.
+async fn fill_with_zeros(core: &Rc<Core>, base: i64, to: u32) -> io::Result<Option<File>> {
     let mut last = None;
     while let Some((file, from)) = next_piece(core, base, to) {
         let piece = PIECE.min(to - from);
-        write_zeros(&file, from, piece).await?;
+        write_zeros(core, &file, from, piece).await?;
         if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
             segment.prepared_end = segment.prepared_end.max(from + piece);
         }
         core.filled.notify_all();
         last = Some(file);
     }
-    match last {
-        Some(file) => file.sync_data().await,
-        None => Ok(()),
-    }
+    Ok(last)
 }
 
 /// Where the next zeros go, if they are still wanted.
@@ -197,9 +245,9 @@ fn next_piece(core: &Rc<Core>, base: i64, to: u32) -> Option<(File, u32)> {
     Some((segment.file.clone()?, from))
 }
 
-async fn write_zeros(file: &File, from: u32, len: u32) -> io::Result<()> {
-    let zeros = smallvec![WriteBuf::Aligned(AlignedBuf::zeroed(len as usize))];
-    file.write_at(zeros, u64::from(from), Durability::Written).await
+async fn write_zeros(core: &Core, file: &File, from: u32, len: u32) -> io::Result<()> {
+    let zeros = core.shared.zeros(PIECE as usize).slice(0..len as usize);
+    file.write_at(smallvec![WriteBuf::Chunk(zeros)], u64::from(from), Durability::Written).await
 }
 
 async fn reserve(core: &Rc<Core>, base: i64, to: u32) -> io::Result<()> {
@@ -216,8 +264,9 @@ impl State {
     /// Whether the active segment has space reserved that an idle log has no use for.
     pub(crate) fn holds_reserved(&self) -> bool {
         let active = self.segments.back().filter(|s| !s.full && s.exists);
-        let longer = active.is_some_and(|s| s.prepared_end > block_ceiling(s.size));
-        longer && self.is_online() && mode(&self.config) == Mode::ReserveLater
+        let longer = active.is_some_and(|s| s.is_longer_than(block_ceiling(s.size)));
+        let later = matches!(mode(self), Mode::ReserveLater | Mode::ZerosLater);
+        longer && self.is_online() && later
     }
 }
 
@@ -231,7 +280,7 @@ pub(crate) async fn give_back(core: &Rc<Core>) {
         let active = state.segments.back_mut().filter(|s| holds && s.is_at_rest());
         active.map(|active| {
             active.filling = true;
-            active.prepared_end = active.size;
+            active.note_cut(active.size);
             (active.base, active.size)
         })
     };
@@ -267,7 +316,7 @@ async fn make_next_file(core: Rc<Core>, most: u32) {
         let file = File::open(&next_path(&core), options).await?;
         let mut at = 0;
         while at < len {
-            write_zeros(&file, at, PIECE.min(len - at)).await?;
+            write_zeros(&core, &file, at, PIECE.min(len - at)).await?;
             at += PIECE.min(len - at);
         }
         file.sync_all().await?;

@@ -4,8 +4,8 @@
 //! are made. Pure bookkeeping: the appender writes the file, the keeper seals it.
 //!
 //! ```text
-//! 0 ........... synced ... visible = written ........ size ........ prepared_end
-//!   on the device          in the file                in memory      zeros or reserved space
+//! 0 ........... synced ... visible = written ........ size ........ prepared_end ........ reserved_end
+//!   on the device          in the file                in memory     zeros or reserved     reserved
 //! ```
 //! `written` and `visible` always lie on a batch boundary. With `write.caching` `visible` runs
 //! ahead of `written`; with a sync pending it lags behind.
@@ -110,8 +110,11 @@ pub(crate) struct Segment {
     pub(crate) file: Option<File>,
     /// The file is there.
     pub(crate) exists: bool,
-    /// The file was extended to here ahead of the writes.
+    /// The file was made ready to here ahead of the writes.
     pub(crate) prepared_end: u32,
+    /// Space was reserved to here, of which the rest gets zeros when the writes come near; 0 if there is
+    /// no rest.
+    pub(crate) reserved_end: u32,
     /// Someone extends the file now.
     pub(crate) filling: bool,
     /// Extending failed; it is not tried again.
@@ -150,6 +153,7 @@ impl Segment {
             file: None,
             exists: false,
             prepared_end: 0,
+            reserved_end: 0,
             filling: false,
             fill_refused: false,
             full: false,
@@ -214,9 +218,20 @@ impl Segment {
         self.written = size;
         self.visible = size;
         self.synced = size;
-        self.prepared_end = size;
+        self.note_cut(size);
         self.exists = true;
         self.tail = Tail::after(size, seed);
+    }
+
+    /// Says that the file was cut to `size`, with whatever was behind.
+    pub(crate) fn note_cut(&mut self, size: u32) {
+        self.prepared_end = size;
+        self.reserved_end = 0;
+    }
+
+    /// Whether the file is longer than `size`.
+    pub(crate) fn is_longer_than(&self, size: u32) -> bool {
+        self.prepared_end.max(self.reserved_end) > size
     }
 
     /// An offset of this segment relative to its base.

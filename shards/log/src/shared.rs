@@ -3,15 +3,15 @@
 //! Owns: the memory budgets for tails and for reading old segments, and the bounds on open files
 //! and loaded indexes of sealed segments. Lives on one shard; `Clone` shares it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use reactor::race;
 use reactor::sync::{Acquire, Notify, Permit, Semaphore};
+use reactor::{Chunk, ChunkSlice, race};
 
 use crate::backfill::Backfill;
 use crate::budget::Budget;
@@ -77,6 +77,8 @@ struct Inner {
     cannot_reserve: RefCell<BTreeSet<PathBuf>>,
     graveyard: Rc<Graveyard>,
     group_syncs: GroupSyncs,
+    /// What is written to make files ready; made when first needed.
+    zeros: OnceCell<ChunkSlice>,
     /// Sealed segments whose file or indexes are held in memory, oldest first.
     warm: RefCell<VecDeque<Warm>>,
 }
@@ -137,6 +139,7 @@ impl LogShared {
             cannot_reserve: RefCell::default(),
             graveyard: Rc::default(),
             group_syncs: GroupSyncs::default(),
+            zeros: OnceCell::new(),
             warm: RefCell::default(),
         }))
     }
@@ -183,6 +186,15 @@ impl LogShared {
     pub fn forget_disk(&self, data_dir: &Path) {
         self.0.group_syncs.forget(data_dir);
         self.0.cannot_reserve.borrow_mut().remove(data_dir);
+    }
+
+    /// The same `bytes` zeros for everybody.
+    pub(crate) fn zeros(&self, bytes: usize) -> &ChunkSlice {
+        self.0.zeros.get_or_init(|| {
+            let mut chunk = Chunk::new(bytes);
+            chunk.append(&vec![0; bytes]);
+            chunk.slice(0..bytes)
+        })
     }
 
     pub(crate) fn group_syncs(&self) -> &GroupSyncs {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::*;
 use log::{Log, LogConfig, LogShared};
-use reactor::fs;
+use reactor::{Class, fs};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -69,6 +69,45 @@ fn what_is_reserved_is_a_part_of_the_data_and_goes_when_the_log_is_idle() {
         drop(log);
         let (log, recovered) = open(&shared, dir.clone(), LogConfig::default()).await;
         assert_eq!((log.log_end_offset(), recovered.bytes_scanned), (end, 0));
+        assert_eq!(read_all(&log, 1 << 20).await.len() as i64, end);
+    });
+    assert!(ran.finished().is_some());
+}
+
+/// Bytes that went to the disk: of batches, and of what was made ready for them.
+fn written() -> (u64, u64) {
+    let disks = reactor::usage().disks;
+    let of = |class| disks.iter().filter(|d| d.class == class).map(|d| d.bytes).sum();
+    (of(Class::Produce), of(Class::TailFetch))
+}
+
+#[test]
+fn small_writes_find_zeros_in_the_space_that_is_reserved() {
+    let ran = reactor::sim::World::new(1).run(|| async {
+        let dir = PathBuf::from("/data/topic-0");
+        let shared = shared(8 << 20);
+        let (log, _) = open(&shared, dir.clone(), LogConfig::default()).await;
+        let mut zeros = Vec::new();
+        // The zeros end with the small writes and come back with them.
+        for (batch_bytes, mebibytes) in [(10_000, 8), (BATCH, 8), (10_000, 8)] {
+            let before = written();
+            for n in 0..mebibytes * MIB / batch_bytes as u64 {
+                append(&log, &batch(&[value(n, batch_bytes)], NOW_MS)).await;
+                log.acknowledged(log.log_end_offset()).await.unwrap();
+            }
+            reactor::sleep(Duration::from_millis(20)).await;
+            zeros.push((written().1 - before.1) / MIB);
+            let (size, data) = (sizes(&dir).await[0], log.size_bytes());
+            assert!(size <= data + data / 4 + BLOCK, "{size} for {data}");
+        }
+        assert!(zeros[0] >= 6 && zeros[2] >= 4, "{zeros:?} of 8 MiB each");
+        assert!(zeros[1] <= 2, "{zeros:?}: too much to write twice");
+        fall_idle(&shared).await;
+        assert_eq!(sizes(&dir).await, [log.size_bytes()]);
+        let end = log.log_end_offset();
+        drop(log);
+        let (log, _) = open(&shared, dir, LogConfig::default()).await;
+        assert_eq!(log.log_end_offset(), end);
         assert_eq!(read_all(&log, 1 << 20).await.len() as i64, end);
     });
     assert!(ran.finished().is_some());

@@ -6,7 +6,7 @@ mod pool;
 
 pub use aligned::AlignedBuf;
 pub use chunk::{Chunk, ChunkSlice};
-pub use pool::{RETAINED_BYTES_MAX, retain_at_most, retained_bytes};
+pub use pool::{RETAINED_BYTES_MAX, release, retain_at_most, retained_bytes, unused_bytes};
 
 /// Alignment, in memory and on disk, of everything that direct I/O touches.
 pub const ALIGN: usize = 4096;

@@ -7,16 +7,19 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::ALIGN;
 
-/// Bytes that a thread keeps for reuse unless [`retain_at_most`] says otherwise.
+/// Bytes that a thread keeps for reuse unless [`retain_at_most`] says otherwise. [`release`] leaves these.
 pub const RETAINED_BYTES_MAX: usize = 32 << 20;
 
 /// From this size on a block is a mapping of its own: the kernel's pages are zeros, and nobody has to
 /// write those a second time.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
+
+/// Blocks of a multiple of this are asked for as huge pages: a fault for each, and not one for each 4 KiB.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Different sizes kept at once; more would only make the search slow.
 const SIZES_MAX: usize = 32;
@@ -56,6 +59,8 @@ impl Block {
             }
             return Self { memory, capacity };
         }
+        // What is in use and what is kept together stay as large as they were.
+        let _ = POOL.try_with(|p| p.borrow_mut().release(capacity));
         match fresh(capacity, map) {
             Some(memory) => Self { memory, capacity },
             None => handle_alloc_error(layout(capacity)),
@@ -91,24 +96,63 @@ pub fn retained_bytes() -> usize {
     POOL.with(|p| p.borrow().retained)
 }
 
+/// Bytes that the calling thread has held for reuse all the time since the last call of this.
+pub fn unused_bytes() -> usize {
+    POOL.with(|p| {
+        let mut pool = p.borrow_mut();
+        let lowest = pool.lowest;
+        pool.lowest = pool.retained;
+        lowest
+    })
+}
+
+/// Gives `bytes` that the calling thread holds for reuse back to the kernel, the last block whole, as far
+/// as they are beyond [`RETAINED_BYTES_MAX`]; returns how many. Takes up to 0.1 ms a megabyte.
+pub fn release(bytes: usize) -> usize {
+    POOL.with(|p| p.borrow_mut().release(bytes))
+}
+
 thread_local! {
-    static POOL: RefCell<Pool> = const {
-        RefCell::new(Pool { sizes: Vec::new(), retained: 0, limit: RETAINED_BYTES_MAX })
-    };
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool::new(RETAINED_BYTES_MAX)) };
 }
 
 struct Pool {
     sizes: Vec<(usize, Vec<Memory>)>,
     retained: usize,
+    /// Least of `retained` since somebody asked.
+    lowest: usize,
     limit: usize,
 }
 
 impl Pool {
+    const fn new(limit: usize) -> Self {
+        Pool { sizes: Vec::new(), retained: 0, lowest: 0, limit }
+    }
+
     fn take(&mut self, capacity: usize) -> Option<Memory> {
         let (_, blocks) = self.sizes.iter_mut().find(|(size, _)| *size == capacity)?;
         let block = blocks.pop()?;
         self.retained -= capacity;
+        self.lowest = self.lowest.min(self.retained);
         Some(block)
+    }
+
+    /// Frees blocks until it is `bytes` or more, but not the last [`RETAINED_BYTES_MAX`].
+    fn release(&mut self, bytes: usize) -> usize {
+        let most = self.retained.saturating_sub(RETAINED_BYTES_MAX);
+        let mut freed = 0;
+        for (capacity, blocks) in &mut self.sizes {
+            while freed < bytes
+                && freed + *capacity <= most
+                && let Some(memory) = blocks.pop()
+            {
+                free(memory, *capacity);
+                freed += *capacity;
+            }
+        }
+        self.retained -= freed;
+        self.lowest = self.lowest.min(self.retained);
+        freed
     }
 
     fn give(&mut self, memory: Memory, capacity: usize) -> bool {
@@ -171,6 +215,29 @@ fn fresh(capacity: usize, map: impl Fn(usize) -> Option<NonNull<u8>>) -> Option<
 }
 
 fn map(capacity: usize) -> Option<NonNull<u8>> {
+    if !capacity.is_multiple_of(HUGE_PAGE_BYTES) {
+        return map_anywhere(capacity);
+    }
+    // Longer by a huge page, of which what lies before and behind the aligned part is given back.
+    let start = map_anywhere(capacity.checked_add(HUGE_PAGE_BYTES)?)?;
+    let before = start.as_ptr().align_offset(HUGE_PAGE_BYTES);
+    // SAFETY: the aligned part and what lies behind it are inside the mapping, which is ours alone.
+    unsafe {
+        let aligned = start.add(before);
+        let behind = aligned.add(capacity);
+        for (part, len) in [(start, before), (behind, HUGE_PAGE_BYTES - before)] {
+            if len > 0 {
+                // Refused only for want of memory for its books; then it stays mapped, untouched.
+                let _ = munmap(part.as_ptr().cast(), len);
+            }
+        }
+        // Without huge pages it works as well.
+        let _ = madvise(aligned.as_ptr().cast(), capacity, Advice::LinuxHugepage);
+        Some(aligned)
+    }
+}
+
+fn map_anywhere(capacity: usize) -> Option<NonNull<u8>> {
     let flags = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new private mapping, at no address in particular, touches nothing that exists.
     let mapped = unsafe { mmap_anonymous(ptr::null_mut(), capacity, flags, MapFlags::PRIVATE) };
@@ -197,7 +264,7 @@ mod tests {
         for (map, mapped) in [(map as fn(usize) -> _, true), (|_| None, false)] {
             let Some(memory) = fresh(MAPPED_BYTES_MIN, map) else { panic!("no memory") };
             assert_eq!(memory.mapped, mapped);
-            let mut pool = Pool { sizes: Vec::new(), retained: 0, limit: MAPPED_BYTES_MIN };
+            let mut pool = Pool::new(MAPPED_BYTES_MIN);
             assert!(pool.give(memory, MAPPED_BYTES_MIN));
             let again = pool.take(MAPPED_BYTES_MIN);
             assert_eq!(again.map(|again| again.mapped), Some(mapped), "it goes back as it came");
@@ -207,5 +274,47 @@ mod tests {
             assert!(bytes.iter().all(|byte| *byte == 0));
             free(memory, MAPPED_BYTES_MIN);
         }
+    }
+
+    #[test]
+    fn huge_blocks_are_aligned_and_all_theirs() {
+        let blocks: Vec<Block> = (0..5).map(|_| Block::take(HUGE_PAGE_BYTES, true)).collect();
+        for (block, value) in blocks.iter().zip(1..) {
+            assert_eq!(block.start() as usize % HUGE_PAGE_BYTES, 0);
+            // SAFETY: the block is ours alone and that long.
+            unsafe { block.start().write_bytes(value, HUGE_PAGE_BYTES) };
+        }
+        for (block, value) in blocks.iter().zip(1_u8..) {
+            // SAFETY: as above, and written before.
+            let bytes = unsafe { std::slice::from_raw_parts(block.start(), HUGE_PAGE_BYTES) };
+            assert!(bytes.iter().all(|byte| *byte == value));
+        }
+    }
+
+    /// In use and kept together never are more than the most that ever was in use, and a little.
+    #[test]
+    fn what_is_kept_makes_way_for_other_sizes_and_goes_when_nobody_needs_it() {
+        const MANY: usize = 2 * RETAINED_BYTES_MAX / HUGE_PAGE_BYTES;
+        std::thread::spawn(|| {
+            retain_at_most(3 * RETAINED_BYTES_MAX);
+            let take = |many, capacity| -> Vec<Block> {
+                (0..many).map(|_| Block::take(capacity, false)).collect()
+            };
+            drop(take(MANY, HUGE_PAGE_BYTES));
+            assert_eq!(retained_bytes(), 2 * RETAINED_BYTES_MAX);
+            let halves = take(MANY, HUGE_PAGE_BYTES / 2);
+            assert_eq!(retained_bytes(), RETAINED_BYTES_MAX, "the larger ones made way");
+            drop(halves);
+            assert_eq!(retained_bytes(), 2 * RETAINED_BYTES_MAX);
+            unused_bytes();
+            drop(take(1, HUGE_PAGE_BYTES));
+            let unused = 2 * RETAINED_BYTES_MAX - HUGE_PAGE_BYTES;
+            assert_eq!(unused_bytes(), unused, "one was in use meanwhile");
+            assert_eq!(release(HUGE_PAGE_BYTES), HUGE_PAGE_BYTES);
+            assert_eq!(release(usize::MAX), RETAINED_BYTES_MAX - HUGE_PAGE_BYTES);
+            assert_eq!((retained_bytes(), release(usize::MAX)), (RETAINED_BYTES_MAX, 0));
+        })
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
 }

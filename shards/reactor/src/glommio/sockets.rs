@@ -19,6 +19,9 @@ use super::files::{Answer, Errno, Running, errno, errno_of, gather};
 /// glommio sends one buffer a call: smaller ones are copied together up to here, a larger one goes alone.
 const SEND_TOGETHER_BYTES: usize = 64 << 10;
 
+/// The most that one receive takes. glommio wants initialised memory, which is written twice then.
+const RECEIVE_BYTES_MAX: usize = 64 << 10;
+
 pub(super) struct Stream(RefCell<TcpStream>);
 
 impl Stream {
@@ -32,18 +35,17 @@ impl Stream {
         cx: &mut Context<'_>,
         buf: &mut BytesMut,
     ) -> Poll<Result<u32, Errno>> {
-        let spare = buf.spare_capacity_mut();
-        let len = spare.len();
-        // SAFETY: the memory is ours; glommio only passes it to recv(2), which writes and never reads it.
-        let room = unsafe { std::slice::from_raw_parts_mut(spare.as_mut_ptr().cast::<u8>(), len) };
+        let before = buf.len();
+        buf.resize(before + (buf.capacity() - before).min(RECEIVE_BYTES_MAX), 0);
         let mut stream = self.0.borrow_mut();
-        Pin::new(&mut *stream).poll_read(cx, room).map(|read| {
-            let n = read.map_err(|e| errno(&e))?;
-            assert!(n <= len, "more was read than there was room for");
-            // SAFETY: recv(2) filled exactly that many bytes.
-            unsafe { buf.set_len(buf.len() + n) };
-            Ok(n as u32)
-        })
+        let read = Pin::new(&mut *stream).poll_read(cx, &mut buf[before..]);
+        let n = match &read {
+            Poll::Ready(Ok(n)) => *n,
+            _ => 0,
+        };
+        assert!(n <= buf.len() - before, "more was read than there was room for");
+        buf.truncate(before + n);
+        read.map(|read| read.map(|n| n as u32).map_err(|e| errno(&e)))
     }
 
     /// Sends `bufs` from `done` on. What went out before an error or a full socket is in `sent`.
