@@ -21,7 +21,7 @@ use crate::plan::{self, Group, Part, Pass, plan};
 use crate::report::{self, Folder};
 use crate::results::Results;
 use crate::scale::Scale;
-use crate::{disk, procfs};
+use crate::{disk, procfs, summary};
 
 #[derive(Args)]
 pub struct CompareArgs {
@@ -57,7 +57,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     conditions.peers = peers;
     let passes = plan(&args.only, &scale, args.broker, &conditions.peers);
     conditions.order = plan::order(&passes);
-    let mut paces = Paces::default();
+    let (mut paces, mut out_of_it) = (Paces::default(), Vec::new());
     for Pass { part, contenders } in passes {
         // Either all brokers are measured or none.
         if limit.is_some_and(|limit| started.elapsed() > limit) {
@@ -65,12 +65,21 @@ pub fn run(args: &CompareArgs) -> Result<()> {
             break;
         }
         for who in contenders {
+            if out_of_it.contains(&who) {
+                continue;
+            }
             let before = procfs::load_average();
             let begun = Instant::now();
-            if let Err(error) =
-                measure(who, part, &scale, &mut results, &mut paces, &conditions.peers)
-            {
-                results.fail(who, &part.to_string(), &error);
+            let peers = &conditions.peers;
+            match measure(who, part, &scale, &mut results, &mut paces, peers) {
+                Ok(()) => {}
+                // A peer that does not get through has no second try, and spoils no run.
+                Err(error) if who.target().is_none() => {
+                    eprintln!("rig: {} is left out: {error}", who.name());
+                    conditions.left_out.push(format!("{}: {error}", who.name()));
+                    out_of_it.push(who);
+                }
+                Err(error) => results.fail(who, &part.to_string(), &error),
             }
             conditions.legs.push(comparison::LegRun {
                 broker: who.name(),
@@ -118,6 +127,7 @@ fn measure(
 fn write_results(out: &Path, r: &Results, c: &Conditions, scale: &Scale) -> Result<()> {
     let folder = Folder::create(out)?;
     folder.write("table.md", &comparison::table(r, c, scale))?;
+    folder.write("summary.md", &summary::table(r))?;
     folder.write_report(&comparison_report::report(r, c, scale, &data_folder()))
 }
 

@@ -4,6 +4,7 @@
 //! Headers of batches are read, and offsets must follow one another without a gap; the checksum of
 //! the first batch of each answer is checked, the others are not, to keep the client cheap.
 
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -153,8 +154,8 @@ impl<'a> Reading<'a> {
         self.fetch_each(max_wait_ms, &mut |_, _| ())
     }
 
-    /// The same, and tells the partition and base offset of each batch.
-    pub fn fetch_each(&mut self, max_wait_ms: i32, each: &mut dyn FnMut(i32, i64)) -> Result<u64> {
+    /// The same, and tells the partition and offsets of each batch.
+    pub fn fetch_each(&mut self, max_wait_ms: i32, each: &mut Each<'_>) -> Result<u64> {
         let end = self.load.records_a_partition;
         let open = self.positions.iter().filter(|(_, next)| *next < end);
         let partitions: Vec<_> = open.map(|&(partition, next)| wanted(partition, next)).collect();
@@ -187,8 +188,11 @@ fn wanted(partition: i32, fetch_offset: i64) -> FetchPartition {
     }
 }
 
+/// Is told the partition of a batch and the offsets in it.
+pub type Each<'a> = dyn FnMut(i32, Range<i64>) + 'a;
+
 /// Moves the positions behind what an answer holds.
-fn take(body: &[u8], positions: &mut [(i32, i64)], each: &mut dyn FnMut(i32, i64)) -> Result<u64> {
+fn take(body: &[u8], positions: &mut [(i32, i64)], each: &mut Each<'_>) -> Result<u64> {
     let answer = FetchResponse::decode(&mut Reader::new(body), FETCH_VERSION)?;
     Error::check(|| "fetch".to_owned(), answer.error_code)?;
     let (mut records, mut check) = (0, true);
@@ -204,7 +208,7 @@ fn take(body: &[u8], positions: &mut [(i32, i64)], each: &mut dyn FnMut(i32, i64
             if check && !bytes.is_empty() {
                 check = !check_first(bytes)?;
             }
-            records += advance(bytes, next, |base| each(index, base))?;
+            records += advance(bytes, next, |offsets| each(index, offsets))?;
         }
     }
     Ok(records)
@@ -220,7 +224,7 @@ fn check_first(bytes: &[u8]) -> Result<bool> {
 }
 
 /// Goes from header to header; the last batch may be cut.
-fn advance(mut bytes: &[u8], next: &mut i64, mut each: impl FnMut(i64)) -> Result<u64> {
+fn advance(mut bytes: &[u8], next: &mut i64, mut each: impl FnMut(Range<i64>)) -> Result<u64> {
     let mut records = 0;
     while let Ok(header) = BatchHeader::parse(bytes) {
         let Some(rest) = bytes.get(header.size_in_bytes()..) else { break };
@@ -228,7 +232,7 @@ fn advance(mut bytes: &[u8], next: &mut i64, mut each: impl FnMut(i64)) -> Resul
             let (base, due) = (header.base_offset, *next);
             return Err(Error::Batch(format!("a batch at offset {base} where {due} was due")));
         }
-        each(header.base_offset);
+        each(header.base_offset..header.next_offset());
         *next = header.next_offset();
         records += u64::try_from(header.record_count).unwrap_or(0);
         bytes = rest;
@@ -257,7 +261,7 @@ mod tests {
         let mut bytes = [batch(10, 3), batch(13, 2), batch(15, 4)].concat();
         bytes.truncate(bytes.len() - 1);
         let (mut next, mut bases) = (10, Vec::new());
-        assert_eq!(advance(&bytes, &mut next, |base| bases.push(base)).unwrap(), 5);
+        assert_eq!(advance(&bytes, &mut next, |offsets| bases.push(offsets.start)).unwrap(), 5);
         assert_eq!((next, bases), (15, vec![10, 13]));
     }
 

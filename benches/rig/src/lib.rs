@@ -45,6 +45,8 @@ pub mod sample;
 #[cfg(feature = "compare")]
 pub mod scale;
 pub mod scanned;
+#[cfg(feature = "compare")]
+pub mod summary;
 pub mod sweep;
 pub mod tail;
 #[cfg(feature = "compare")]

@@ -2,7 +2,10 @@
 //!
 //! One thread beside each producing connection, over the same partitions of a new topic, with one
 //! fetch on the way and a consumer's default limits. Requests go to a lane's partitions in turn and
-//! each is one batch, so a batch's offset says which request it was, and with that when it was due.
+//! each holds as many records, so offsets say which requests they were, and with that when they were
+//! due.
+
+use std::ops::Range;
 
 use hdrhistogram::Histogram;
 
@@ -30,12 +33,17 @@ pub fn follow(
     let mut arrived = 0;
     while arrived < pace.count && !shared.failed() {
         let mut foreign = None;
-        reading.fetch_each(MAX_WAIT_MS, &mut |partition, base_offset| {
-            match request_of(&lane.partitions, partition, base_offset, load.batch.records) {
-                Some(request) => pace.record(number, request, &mut histogram),
-                None => foreign = Some((partition, base_offset)),
+        reading.fetch_each(MAX_WAIT_MS, &mut |partition, offsets| {
+            let batch = offsets.start;
+            match requests_of(&lane.partitions, partition, offsets, load.batch.records) {
+                Some(requests) => {
+                    for request in requests {
+                        pace.record(number, request, &mut histogram);
+                        arrived += 1;
+                    }
+                }
+                None => foreign = Some((partition, batch)),
             }
-            arrived += 1;
         })?;
         if let Some((partition, offset)) = foreign {
             return Err(Error::Unreadable(format!("offset {offset} of partition {partition}")));
@@ -44,12 +52,18 @@ pub fn follow(
     Ok(histogram)
 }
 
-/// Which request of the lane a batch was.
-fn request_of(partitions: &[i32], partition: i32, base_offset: i64, records: u64) -> Option<u64> {
+/// Which requests of the lane have arrived whole with these offsets.
+fn requests_of(
+    partitions: &[i32],
+    partition: i32,
+    offsets: Range<i64>,
+    records: u64,
+) -> Option<impl Iterator<Item = u64>> {
     let turn = partitions.iter().position(|&own| own == partition)? as u64;
-    let offset = u64::try_from(base_offset).ok()?;
-    let round = offset.checked_div(records).filter(|_| offset % records == 0)?;
-    Some(round * partitions.len() as u64 + turn)
+    let round = |offset: i64| u64::try_from(offset).ok()?.checked_div(records);
+    let (from, to) = (round(offsets.start)?, round(offsets.end)?);
+    let width = partitions.len() as u64;
+    Some((from..to).map(move |round| round * width + turn))
 }
 
 #[cfg(test)]
@@ -57,12 +71,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_say_which_request_it_was() {
+    fn offsets_say_which_requests_they_were() {
         let partitions = [1, 3, 5];
-        let of = |partition, offset| request_of(&partitions, partition, offset, 10);
-        assert_eq!([of(1, 0), of(3, 0), of(5, 0), of(1, 10)], [Some(0), Some(1), Some(2), Some(3)]);
-        assert_eq!(of(5, 40), Some(14));
-        assert_eq!([of(2, 0), of(1, 5), of(1, -1)], [None, None, None]);
-        assert_eq!(request_of(&partitions, 1, 0, 0), None);
+        let of = |partition, offsets| {
+            requests_of(&partitions, partition, offsets, 10).map(Iterator::collect::<Vec<_>>)
+        };
+        assert_eq!(of(1, 0..10), Some(vec![0]));
+        assert_eq!(of(3, 0..10), Some(vec![1]));
+        assert_eq!(of(5, 40..50), Some(vec![14]));
+        assert_eq!([of(2, 0..10), of(1, -1..10)], [None, None]);
+        assert!(requests_of(&partitions, 1, 0..10, 0).is_none());
+        // A broker that makes batches of its own may give parts of some and several at once.
+        assert_eq!(of(1, 0..25), Some(vec![0, 3]));
+        assert_eq!(of(1, 25..30), Some(vec![6]));
+        assert_eq!(of(1, 30..31), Some(vec![]));
     }
 }
