@@ -101,7 +101,9 @@ fn install(peer: Peer) -> Result<Installed> {
     let program = repository::run_quietly(Command::new(script).arg(peer.id()))?;
     let program = PathBuf::from(program.trim());
     let version = repository::run_quietly(Command::new(&program).arg("--version"))?;
-    Ok(Installed { peer, program, version: version.trim().to_owned() })
+    // After its name.
+    let version = version.split_whitespace().last().unwrap_or_default().trim_start_matches('v');
+    Ok(Installed { peer, program, version: version.to_owned() })
 }
 
 /// A peer's process.
