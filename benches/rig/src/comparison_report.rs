@@ -16,10 +16,10 @@ use crate::report::{
     self, Broker, Comparison, Leg, Loop, Machine, Measure, Named, Report, Row, Subject, Tool,
 };
 use crate::results::{
-    BROKER_CORES, BROKER_CPU, Better, CLIENT_CORES, CLIENT_CPU, COMMITS, COUNT, DISK_ALONE,
-    DISK_READ, DRAIN, KIBIBYTES, LIVE_HEAP, Line, MAX, MEBIBYTES, MEGABYTES, MEGABYTES_READ,
-    OFFERED, OTHER_CORES, P50, P99, P999, READ, RECORDS, Results, SCANNED, SECONDS, Section,
-    TRANSACTIONS,
+    BROKER_CORES, BROKER_CPU, Better, CLIENT_CORES, CLIENT_CPU, COMMITS, COUNT, DEVICE_BUSY,
+    DEVICE_WRITTEN, DISK_ALONE, DISK_READ, DRAIN, KIBIBYTES, LIVE_HEAP, Line, MAX, MEBIBYTES,
+    MEGABYTES, MEGABYTES_READ, OFFERED, OTHER_CORES, P50, P99, P999, READ, RECORDS, Results,
+    SCANNED, SECONDS, Section, TRANSACTIONS,
 };
 use crate::scale::{CONNECTIONS, IN_FLIGHT, Scale};
 
@@ -218,6 +218,8 @@ fn name(measure: crate::results::Measure) -> (&'static str, &'static str) {
         (OTHER_CORES, ("cores busy elsewhere", "cores")),
         (BROKER_CORES, ("cores busy in the broker", "cores")),
         (CLIENT_CORES, ("cores busy in the client", "cores")),
+        (DEVICE_WRITTEN, ("written by the device", "MB/s")),
+        (DEVICE_BUSY, ("device busy", "%")),
         (OFFERED, ("due", "MB/s")),
         (DISK_ALONE, ("the disk alone", "MB/s")),
         (DRAIN, ("sync afterwards", "s")),

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fadvise, fallocate, open}
 use rustix::io::{ReadWriteFlags, pread, pwrite, pwritev2};
 
 use crate::error::{Error, Result};
-use crate::latency;
+use crate::{latency, procfs};
 
 const ALIGN: usize = 4096;
 const LARGE_BYTES: usize = 512 << 10;
@@ -181,10 +182,41 @@ fn aligned(buffer: &[u8], length: usize) -> &[u8] {
 /// that one broker's backlog is not another's load; gives the seconds that took. Other file
 /// systems are left alone: they may hang, and are no broker's.
 pub fn drain() -> f64 {
-    let folder = std::env::var_os("CORELANE_RUN_DIR").map_or_else(|| ".".into(), PathBuf::from);
     let started = Instant::now();
-    sync(&folder);
+    sync(&data_folder());
     started.elapsed().as_secs_f64()
+}
+
+/// On the file system of the brokers' data.
+fn data_folder() -> PathBuf {
+    std::env::var_os("CORELANE_RUN_DIR").map_or_else(|| ".".into(), PathBuf::from)
+}
+
+/// What the kernel has counted of the data's device so far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counted {
+    pub bytes_written: f64,
+    /// With at least one request on the way.
+    pub busy_seconds: f64,
+}
+
+/// `None` where there is no such device, as on a file system over several.
+pub fn counted() -> Option<Counted> {
+    static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let folder = std::fs::canonicalize(data_folder()).ok()?;
+        let number = procfs::mount_of(&folder)?.number;
+        Some(PathBuf::from(format!("/sys/dev/block/{number}/stat")))
+    };
+    let file = FILE.get_or_init(find).as_ref()?;
+    parse_counted(&std::fs::read_to_string(file).ok()?)
+}
+
+/// Reads, merged, sectors, ms; writes, merged, sectors, ms; on the way, ms busy, ...
+fn parse_counted(text: &str) -> Option<Counted> {
+    let fields: Vec<f64> = text.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let (&sectors, &busy_ms) = (fields.get(6)?, fields.get(9)?);
+    Some(Counted { bytes_written: sectors * 512.0, busy_seconds: busy_ms / 1e3 })
 }
 
 fn sync(folder: &Path) {
@@ -252,6 +284,14 @@ pub fn free_bytes(folder: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_says_what_it_wrote_and_how_long_it_was_busy() {
+        let text = "  100  2  800  30  200  5  4000  90  0  1500  120  0  0  0  0  3  4\n";
+        let expected = Counted { bytes_written: 2_048_000.0, busy_seconds: 1.5 };
+        assert_eq!(parse_counted(text), Some(expected));
+        assert_eq!(parse_counted("1 2 3"), None);
+    }
 
     #[test]
     fn a_buffer_is_aligned_inside_its_allocation() {

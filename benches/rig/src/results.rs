@@ -45,6 +45,9 @@ pub const OTHER_CORES: Measure = measure("cores busy elsewhere", Better::Neither
 /// Broker and client together have no more than the machine's: near that, processors are the limit.
 pub const BROKER_CORES: Measure = measure("cores busy in the broker", Better::Neither);
 pub const CLIENT_CORES: Measure = measure("cores busy in the client", Better::Neither);
+/// Of the data's device, by whomever.
+pub const DEVICE_WRITTEN: Measure = measure("MB/s written by the device", Better::Neither);
+pub const DEVICE_BUSY: Measure = measure("% of the time the device was busy", Better::Neither);
 /// Of an open loop: what is due whatever the broker does.
 pub const OFFERED: Measure = measure("MB/s due", Better::Neither);
 /// What the disk takes by itself with as much on the way.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::procfs;
+use crate::{disk, procfs};
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -57,6 +57,8 @@ pub struct Sample {
     pub broker_cpu_seconds: f64,
     pub client_cpu_seconds: f64,
     pub other_cpu_seconds: f64,
+    /// Of the data's device, by anyone.
+    pub device: Option<disk::Counted>,
 }
 
 impl Sample {
@@ -76,6 +78,16 @@ impl Sample {
         self.client_cpu_seconds / (self.bytes / 1e9)
     }
 
+    /// What the device took, for whomever.
+    pub fn device_megabytes_per_second(&self) -> Option<f64> {
+        Some(self.device?.bytes_written / 1e6 / self.seconds)
+    }
+
+    /// Percent of the time with a request on the way at the device.
+    pub fn device_busy(&self) -> Option<f64> {
+        Some(100.0 * self.device?.busy_seconds / self.seconds)
+    }
+
     /// Cores kept busy by neither broker nor client.
     pub fn other_cores(&self) -> f64 {
         self.other_cpu_seconds / self.seconds
@@ -91,6 +103,7 @@ pub struct Mark {
     broker: f64,
     client: f64,
     machine: f64,
+    device: Option<disk::Counted>,
 }
 
 impl Mark {
@@ -102,6 +115,7 @@ impl Mark {
             broker: procfs::cpu_seconds(broker)?,
             client: procfs::cpu_seconds(std::process::id())?,
             machine: procfs::machine_cpu_seconds()?,
+            device: disk::counted(),
         })
     }
 
@@ -115,6 +129,10 @@ impl Mark {
             bytes: (later.bytes - self.bytes) as f64,
             broker_cpu_seconds,
             client_cpu_seconds,
+            device: self.device.zip(later.device).map(|(from, to)| disk::Counted {
+                bytes_written: to.bytes_written - from.bytes_written,
+                busy_seconds: to.busy_seconds - from.busy_seconds,
+            }),
             other_cpu_seconds: (machine - broker_cpu_seconds - client_cpu_seconds).max(0.0),
         }
     }

@@ -1,15 +1,15 @@
 //! What Corelane has to reach beside Apache Kafka, row by row, held against a run.
 //!
-//! A row of throughput that is missed says how busy the processors were: where broker and client
-//! together kept all of them busy, the client took its share of what was to be had.
+//! A row of throughput that is missed says how busy processors and device were: where broker and
+//! client together kept all cores busy, the client took its share of what was to be had.
 
 use crate::contender::Contender;
 use crate::expected::{Row, measured};
 use crate::legs::speed::{END_TO_END, MAXIMUM, ONE_LOG, OPEN, PARTITIONS, PEAK, PRODUCERS, SMALL};
 use crate::report::row::number;
 use crate::results::{
-    BROKER_CORES, BROKER_CPU, CLIENT_CORES, DISK_ALONE, Line, MEBIBYTES, MEGABYTES, Measure, P50,
-    P99, P999, RECORDS, Results, SECONDS, Section, median,
+    BROKER_CORES, BROKER_CPU, CLIENT_CORES, DEVICE_BUSY, DISK_ALONE, Line, MEBIBYTES, MEGABYTES,
+    Measure, P50, P99, P999, RECORDS, Results, SECONDS, Section, median,
 };
 
 /// By default, and where every batch is flushed.
@@ -106,12 +106,12 @@ fn busy(results: &Results, row: &str, who: Contender) -> String {
         let line = find(results, Section::Speed, measure, |line| line.row == row)?;
         median(line.of(who))
     };
-    match (of(BROKER_CORES), of(CLIENT_CORES)) {
-        (Some(broker), Some(client)) => {
-            format!(" (cores busy: broker {}, client {})", number(broker), number(client))
-        }
-        _ => String::new(),
-    }
+    let (Some(broker), Some(client)) = (of(BROKER_CORES), of(CLIENT_CORES)) else {
+        return String::new();
+    };
+    let device = of(DEVICE_BUSY).map(|busy| format!("; the device {busy:.0} % of the time"));
+    let (broker, client) = (number(broker), number(client));
+    format!(" (cores busy: broker {broker}, client {client}{})", device.unwrap_or_default())
 }
 
 fn find(
@@ -139,6 +139,7 @@ mod tests {
             results.add(who, Section::Speed, MAXIMUM, MEGABYTES, value);
             results.add(who, Section::Speed, MAXIMUM, BROKER_CORES, 0.9);
             results.add(who, Section::Speed, MAXIMUM, CLIENT_CORES, 1.05);
+            results.add(who, Section::Speed, MAXIMUM, DEVICE_BUSY, 97.2);
         };
         add(Contender::Kafka, 200.0);
         add(Contender::KafkaFlush, 40.0);
@@ -146,7 +147,7 @@ mod tests {
         add(Contender::Corelane, 380.0);
         let shown = shown(&results);
         let [default, flushing] = shown.as_slice() else { panic!("{shown:?}") };
-        assert!(default.0.ends_with("(MB/s) = 1.90× (cores busy: broker 0.900, client 1.05)"));
+        assert!(default.0.ends_with("(MB/s) = 1.90× (cores busy: broker 0.900, client 1.05; the device 97 % of the time)"), "{shown:?}");
         assert!(flushing.0.ends_with("(MB/s, every batch flushed) = 2.50×"), "{}", flushing.0);
         assert_eq!([default.1, flushing.1], [false, true]);
     }

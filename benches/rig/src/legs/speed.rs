@@ -17,8 +17,8 @@ use crate::latency::{self, Latencies};
 use crate::payload::Batch;
 use crate::peers::Peers;
 use crate::results::{
-    BROKER_CORES, CLIENT_CORES, DISK_ALONE, DRAIN, MAX, MEBIBYTES, OFFERED, OTHER_CORES, P50, P99,
-    P999, Results, Section, median,
+    BROKER_CORES, CLIENT_CORES, DEVICE_BUSY, DEVICE_WRITTEN, DISK_ALONE, DRAIN, MAX, MEBIBYTES,
+    OFFERED, OTHER_CORES, P50, P99, P999, Results, Section, median,
 };
 use crate::sample::{Mark, Progress, Sample, Windows};
 use crate::scale::{CONNECTIONS, Scale, SpeedScale};
@@ -281,6 +281,14 @@ impl SpeedLeg<'_> {
     fn add_busy(&mut self, row: &str, sample: &Sample) {
         self.add(row, BROKER_CORES, sample.broker_cpu_seconds / sample.seconds);
         self.add(row, CLIENT_CORES, sample.client_cpu_seconds / sample.seconds);
+        for (measure, value) in [
+            (DEVICE_WRITTEN, sample.device_megabytes_per_second()),
+            (DEVICE_BUSY, sample.device_busy()),
+        ] {
+            if let Some(value) = value {
+                self.add(row, measure, value);
+            }
+        }
     }
 
     pub(super) fn say(&self, step: &str) {
