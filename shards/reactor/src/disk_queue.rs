@@ -7,12 +7,13 @@
 //!
 //! | class | limit in flight | while producers use the disk |
 //! |---|---|---|
-//! | Produce | none | none: it never waits here |
+//! | Produce | [`limits`]: deep enough for any disk | the same; it waits for no other class |
 //! | others | [`limits`], and [`TOGETHER`] in all | smaller limits, so that a device's own queue stays short |
 //! | Backfill, Background | as others | their data together within a window that follows the producers' latency, `bulk_window.rs` |
 //!
 //! Within the limits the class that has paid least (bytes, weighted by its share) goes next. Each
-//! class may always have one operation in flight, bulk data after a pause at most: none starves.
+//! class may always have one operation in flight, bulk data after a pause at most: none starves. All
+//! limits together bound what a disk that hangs takes of the shard ([`OPS_MAX`], `workers.rs`).
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -44,12 +45,22 @@ struct Limits {
     bytes: u64,
 }
 
+/// Operations of all classes together.
+pub(crate) const OPS_MAX: u32 = {
+    let (mut all, mut at) = (0, 0);
+    while at < CLASSES {
+        all += limits(Class::ALL[at], false).ops;
+        at += 1;
+    }
+    all
+};
+
 /// All classes but Produce together, on a quiet disk and beside producers.
 const TOGETHER: [u64; 2] = [32 << 20, 6 << 20];
 
-fn limits(class: Class, beside_producers: bool) -> Limits {
+const fn limits(class: Class, beside_producers: bool) -> Limits {
     let (ops, mib) = match (class, beside_producers) {
-        (Class::Produce, _) => (u32::MAX, 1 << 40),
+        (Class::Produce, _) => (128, 1 << 40),
         (Class::TailFetch, false) => (64, 16),
         (Class::TailFetch, true) => (32, 4),
         (Class::Replication, false) => (32, 16),
@@ -327,7 +338,7 @@ impl DiskQueue {
     fn may_start(&self, ticket: &Ticket, now: Instant) -> bool {
         let (class, cost) = (ticket.class, u64::from(ticket.cost));
         if class == Class::Produce {
-            return true;
+            return self.lanes[class.index()].ops < limits(class, true).ops;
         }
         let beside_producers =
             self.producing > 0 || self.last_produced.is_some_and(|last| now - last < QUIET_AFTER);

@@ -26,6 +26,7 @@ pub mod sim;
 pub mod stdio;
 pub mod sync;
 pub mod uring;
+mod workers;
 
 pub use backend::Backend;
 pub use buf::{ALIGN, AlignedBuf, Chunk, ChunkSlice};

@@ -104,6 +104,7 @@ fn executor(spec: &ShardSpec) -> io::Result<LocalExecutor> {
         // glommio would bind it too, but with an error that does not say what is wrong.
         crate::uring::pin(cpu)?;
     }
+    crate::workers::allow_here()?;
     let placement = spec.cpu.map_or(Placement::Unbound, Placement::Fixed);
     let builder = LocalExecutorBuilder::new(placement)
         .name(&spec.name)

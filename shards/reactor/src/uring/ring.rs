@@ -11,9 +11,6 @@ const ENTRIES_MAX: u32 = 4096;
 /// Completion entries per submission entry. An overflow is kept by the kernel, only slower.
 const COMPLETIONS_PER_SUBMISSION: u32 = 4;
 
-/// Kernel threads per ring for operations that must block: on files, and on anything else.
-const BLOCKING_WORKERS: [u32; 2] = [8, 8];
-
 pub(super) struct Ring {
     pub(super) uring: IoUring,
     pub(super) supports: Supports,
@@ -38,8 +35,7 @@ pub(super) fn create(entries: u32) -> io::Result<Ring> {
         }
     };
     let supports = probe(&uring)?;
-    // Refused by old kernels only; their defaults are larger, not wrong.
-    let _ = uring.submitter().register_iowq_max_workers(&mut BLOCKING_WORKERS.clone());
+    crate::workers::allow(&uring);
     Ok(Ring { uring, supports })
 }
 

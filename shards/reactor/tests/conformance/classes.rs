@@ -26,6 +26,7 @@ every!(
 
 on_real_ones!(
     what_waits_for_a_disk_still_lands_when_the_program_ends,
+    a_disk_that_hangs_holds_up_no_other,
     a_poll_that_takes_too_long_is_counted,
 );
 
@@ -142,9 +143,9 @@ fn at_disks(class: Class) -> DiskUsage {
     all
 }
 
-async fn a_file(env: &Env, name: &str) -> File {
+async fn a_file(dir: &Path, name: &str) -> File {
     let options = OpenOptions { direct: true, ..OpenOptions::for_writing() };
-    File::open(&env.dir.join(name), options).await.unwrap()
+    File::open(&dir.join(name), options).await.unwrap()
 }
 
 async fn write(file: File, block: u64, byte: u8) {
@@ -155,7 +156,7 @@ async fn write(file: File, block: u64, byte: u8) {
 }
 
 async fn a_disk_takes_a_bounded_number_of_each_class(env: Env) {
-    let file = a_file(&env, "bounded").await;
+    let file = a_file(&env.dir, "bounded").await;
     let count = env.rounds(400, 60) as u64;
     let tasks: Vec<_> = (0..count)
         .map(|i| spawn_in(Class::Background, write(file.clone(), i, i as u8 | 1)))
@@ -191,7 +192,7 @@ async fn a_disk_takes_a_bounded_number_of_each_class(env: Env) {
 }
 
 async fn a_flood_of_reads_starves_nobody(env: Env) {
-    let file = a_file(&env, "flooded").await;
+    let file = a_file(&env.dir, "flooded").await;
     for block in 0..16 {
         write(file.clone(), block, 1).await;
     }
@@ -265,6 +266,48 @@ fn what_waits_for_a_disk_still_lands_when_the_program_ends(backend: Backend) {
     let at = path.clone();
     backend.run(&reactor::ShardSpec::default(), || program(at)).unwrap();
     complete(&std::fs::read(&path).unwrap());
+}
+
+/// A pipe is opened for writing when somebody opens it for reading: what an operation does on a disk
+/// that hangs.
+fn a_disk_that_hangs_holds_up_no_other(backend: Backend) {
+    let program = |dir: PathBuf| async move {
+        let healthy = dir.join("healthy");
+        fs::create_dir_all(&healthy).await.unwrap();
+        fs::keep_apart(&healthy).await.unwrap();
+        let file = a_file(&healthy, "file").await;
+        let pipe = dir.join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        let options = OpenOptions { read: false, direct: false, ..OpenOptions::for_writing() };
+        let hanging: Vec<_> =
+            [Class::Produce, Class::TailFetch, Class::Backfill, Class::Background]
+                .into_iter()
+                .cycle()
+                .take(1_000)
+                .map(|class| {
+                    let pipe = pipe.clone();
+                    spawn_in(class, async move { File::open(&pipe, options).await.map(drop) })
+                })
+                .collect();
+        yield_now().await;
+        let work = async {
+            for round in 0..50 {
+                write(file.clone(), round, 1).await;
+                file.sync_data().await.unwrap();
+                a_file(&healthy, "another").await;
+            }
+        };
+        reactor::timeout(Duration::from_secs(30), work).await.expect("the other disk answers");
+        assert!(at_disks(Class::Produce).waiting > 0, "the pipe has a queue");
+        let reader = std::fs::OpenOptions::new().read(true).open(&pipe).unwrap();
+        for opened in join_all(hanging).await {
+            opened.unwrap();
+        }
+        drop(reader);
+    };
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().to_path_buf();
+    backend.run(&reactor::ShardSpec::default(), || program(path)).unwrap();
 }
 
 #[test]
