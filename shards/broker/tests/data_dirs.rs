@@ -235,6 +235,36 @@ async fn one_disk_hangs() {
     assert_eq!(client.delete_topic(TOPIC).await.unwrap(), 0);
 }
 
+/// What is in memory can still be read, and a look tells nothing.
+async fn a_disk_hangs_for_writes() {
+    let mut client = start(&DIRS, 1).await;
+    let (first, second) = topic_on_both(&mut client).await;
+    with_faults(|faults| {
+        let hour = Delay::exactly(Duration::from_secs(3600));
+        let names = second.iter().map(|partition| format!("{TOPIC}-{partition}"));
+        for name in names.chain(["corelane-probe-0.tmp".to_owned()]) {
+            faults.disk.slow.insert(Path::new(DIRS[1]).join(name), hour);
+        }
+    });
+    let mut hanging = Client::connect(([127, 0, 0, 1], BASE_PORT).into()).await.unwrap();
+    let partition = second[0];
+    let asked = reactor::spawn(async move { produce(&mut hanging, partition, "x").await });
+    let begin = reactor::now();
+    while described(&mut client).await[1].1 != STORAGE_ERROR {
+        let waited = reactor::now() - begin;
+        assert!(waited < Duration::from_secs(45), "nobody has found out in {waited:?}");
+        assert_eq!(produce(&mut client, first[0], "on").await.0, 0);
+        reactor::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(asked.await.0, STORAGE_ERROR);
+}
+
+#[test]
+fn a_disk_that_hangs_for_writes_only_is_found_out_about() {
+    let outcome = World::new(17).run(a_disk_hangs_for_writes);
+    assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
+}
+
 #[test]
 fn a_disk_that_hangs_holds_up_nobody_else() {
     let outcome = World::new(11).run(one_disk_hangs);

@@ -94,12 +94,19 @@ enum Kind {
         small: bool,
         synced: bool,
     },
+    /// May take long on a disk that works.
+    Long,
     Other,
 }
 
 impl Ticket {
     pub(crate) fn began(self) -> Instant {
         self.began
+    }
+
+    /// When it began, if it is of that disk and should be over soon.
+    pub(crate) fn due_at(self, disk: DiskId) -> Option<Instant> {
+        (self.disk == disk && self.kind != Kind::Long).then_some(self.began)
     }
 
     /// Started now.
@@ -213,13 +220,18 @@ impl DiskQueues {
             (Op::Write { sync, .. }, Class::Produce) => {
                 Kind::Produced { small: cost <= bulk_window::SMALL_WRITE, synced: *sync }
             }
+            (Op::SyncDisk { .. } | Op::Remove { .. }, _) => Kind::Long,
             _ => Kind::Other,
         };
         Some(Ticket { disk, class, cost, kind, began: now })
     }
 
     fn disk_of(&self, path: &OpPath) -> DiskId {
-        let holds = |(root, _): &&(PathBuf, DiskId)| path.as_path().starts_with(root);
+        self.disk_of_path(path.as_path())
+    }
+
+    pub(crate) fn disk_of_path(&self, path: &Path) -> DiskId {
+        let holds = |(root, _): &&(PathBuf, DiskId)| path.starts_with(root);
         self.roots.iter().find(holds).map_or(DiskId::default(), |(_, disk)| *disk)
     }
 
@@ -275,7 +287,7 @@ impl DiskQueues {
                     queue.bulk.note_write(synced, ticket.began, now);
                 }
             }
-            Kind::Other => {}
+            Kind::Long | Kind::Other => {}
         }
         queue.waiting > 0
     }
@@ -390,7 +402,7 @@ impl DiskQueue {
         match ticket.kind {
             Kind::Bulk => self.bulk.begin(cost),
             Kind::Produced { .. } => self.producing += 1,
-            Kind::Other => {}
+            Kind::Long | Kind::Other => {}
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use smallvec::smallvec;
@@ -165,6 +166,13 @@ pub async fn keep_apart(dir: &Path) -> io::Result<()> {
     let opened = Handle::of_file(result? as i32);
     context::with(|rt| rt.disks.borrow_mut().add_root(dir, opened.disk()));
     Ok(())
+}
+
+/// For how long the oldest operation has been under way at the disk of a directory that is kept apart;
+/// syncs of the whole disk and removals, which may take long, left out. For a look now and then: it goes
+/// through all that the shard has in flight.
+pub fn oldest_operation(dir: &Path) -> Option<Duration> {
+    context::with(|rt| rt.oldest_at(dir))
 }
 
 pub async fn metadata(path: &Path) -> io::Result<Metadata> {

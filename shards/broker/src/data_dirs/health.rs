@@ -119,6 +119,10 @@ async fn look(shard: &Rc<Shard>, number: usize) -> Result<(), String> {
     };
     let space = fs::space(path).await.map_err(|error| error.to_string())?;
     identity::check(path, shard.cluster_id(), dir.id.get()).await?;
+    // A file system may answer both from memory while nothing can be written.
+    if fs::oldest_operation(path).is_some_and(|age| age >= ANSWER_WAIT) {
+        shard.dirs.suspect(number);
+    }
     if dir.suspected.get() || dir.unreadable.get() {
         probe(path, shard.id()).await?;
         dir.suspected.set(false);

@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -383,6 +384,15 @@ impl Runtime {
             self.driver.borrow_mut().submit(token, op);
         }
         Ok(token)
+    }
+
+    /// The age of the oldest operation at the disk of a directory, of those that do not take long on
+    /// one that works.
+    pub(crate) fn oldest_at(&self, dir: &Path) -> Option<Duration> {
+        let disk = self.disks.borrow().disk_of_path(dir);
+        let ops = self.ops.borrow();
+        let oldest = ops.iter().filter_map(|(_, entry)| entry.ticket?.due_at(disk)).min()?;
+        Some(self.now().saturating_duration_since(oldest))
     }
 
     /// The future of `token` is dropped: forget it if it is done, else leave the buffers with the
