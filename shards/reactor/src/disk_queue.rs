@@ -220,7 +220,7 @@ impl DiskQueues {
             (Op::Write { sync, .. }, Class::Produce) => {
                 Kind::Produced { small: cost <= bulk_window::SMALL_WRITE, synced: *sync }
             }
-            (Op::SyncDisk { .. } | Op::Remove { .. }, _) => Kind::Long,
+            (Op::SyncDisk { .. }, _) => Kind::Long,
             _ => Kind::Other,
         };
         Some(Ticket { disk, class, cost, kind, began: now })

@@ -169,8 +169,8 @@ pub async fn keep_apart(dir: &Path) -> io::Result<()> {
 }
 
 /// For how long the oldest operation has been under way at the disk of a directory that is kept apart;
-/// syncs of the whole disk and removals, which may take long, left out. For a look now and then: it goes
-/// through all that the shard has in flight.
+/// syncs of the whole disk, which may take long, left out. Other directories count with the first that is
+/// not. For a look now and then: it goes through all that the shard has in flight.
 pub fn oldest_operation(dir: &Path) -> Option<Duration> {
     context::with(|rt| rt.oldest_at(dir))
 }

@@ -27,10 +27,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const LOOK_EVERY_LOW: Duration = Duration::from_millis(250);
 /// How often one that failed is tried.
 const TRY_EVERY: Duration = Duration::from_secs(5);
-/// One that does not answer a look or a probe for so long has failed.
+/// One that does not answer a look or a probe for so long has failed, if it is the disk that takes the
+/// time: a shard that is busy is late itself.
 const ANSWER_WAIT: Duration = Duration::from_secs(15);
 /// The last part of that time begins when the shard sees that the rest is over: one that stood
-/// still itself takes in what was answered meanwhile.
+/// still itself takes in what was answered meanwhile. One operation takes less where the disk answers.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 /// For so long a producer waits for a look at the space.
 const LOOK_WAIT: Duration = Duration::from_millis(500);
@@ -56,7 +57,7 @@ pub(crate) async fn prepare(shard: &Rc<Shard>, number: usize) {
         reserve::settle(path).await?;
         fs::space(path).await
     };
-    match answered(prepared).await {
+    match answered(path, prepared).await {
         Ok(Ok(space)) => note_space(shard, number, space),
         Ok(Err(error)) => drop(shard.dirs.fail(number, &error.to_string())),
         Err(reason) => drop(shard.dirs.fail(number, &reason)),
@@ -64,14 +65,19 @@ pub(crate) async fn prepare(shard: &Rc<Shard>, number: usize) {
 }
 
 /// What a directory answers, or the reason why it has failed.
-async fn answered<F: Future>(asked: F) -> Result<F::Output, String> {
+async fn answered<F: Future>(dir: &Path, asked: F) -> Result<F::Output, String> {
     let mut asked = pin!(asked);
-    for wait in [ANSWER_WAIT - LAST_WAIT, LAST_WAIT] {
-        if let Ok(answer) = timeout(wait, asked.as_mut()).await {
+    if let Ok(answer) = timeout(ANSWER_WAIT - LAST_WAIT, asked.as_mut()).await {
+        return Ok(answer);
+    }
+    loop {
+        if let Ok(answer) = timeout(LAST_WAIT, asked.as_mut()).await {
             return Ok(answer);
         }
+        if fs::oldest_operation(dir).is_some_and(|age| age >= LAST_WAIT) {
+            return Err(format!("it has not answered for {} s", ANSWER_WAIT.as_secs()));
+        }
     }
-    Err(format!("it has not answered for {} s", ANSWER_WAIT.as_secs()))
 }
 
 async fn watch(shard: Rc<Shard>, number: usize) {
@@ -92,7 +98,8 @@ async fn look_after(shard: &Rc<Shard>, number: usize, mending: &mut Mending) {
         }
         return;
     }
-    let looked = answered(look(shard, number)).await;
+    let Some(path) = shard.dirs.path(number) else { return };
+    let looked = answered(path, look(shard, number)).await;
     match looked.and_then(|looked| looked) {
         Ok(()) => mend(shard, number, mending),
         Err(reason) => announce_failure(shard, number, &reason),
@@ -392,49 +399,85 @@ fn recover(shard: &Rc<Shard>, number: usize, id: Uuid, found: &disk::Found) {
 
 #[cfg(test)]
 mod tests {
-    use reactor::sim::{Outcome, World, stand_still};
+    use reactor::sim::{Delay, Outcome, World, stand_still};
 
     use super::*;
 
-    fn run<T: 'static>(ask: impl Future<Output = T> + 'static) -> Result<T, String> {
-        let outcome = World::new(1).run(|| answered(ask));
+    const DIR: &str = "/disk";
+
+    /// Where each operation of the directory takes so long.
+    fn run<T: 'static>(
+        each: Duration,
+        ask: impl Future<Output = T> + 'static,
+    ) -> Result<T, String> {
+        let mut world = World::new(1);
+        world.faults().disk.slow.insert(DIR.into(), Delay::exactly(each));
+        let outcome = world.run(|| answered(Path::new(DIR), ask));
         let Outcome::Finished(answer) = outcome else { panic!("it does not end") };
         answer
     }
 
-    /// Takes so long, in two steps: one look at it is not enough to see that it is done.
-    async fn after(time: Duration) -> u8 {
-        reactor::sleep(time).await;
+    async fn operations(count: usize) -> usize {
+        for _ in 0..count {
+            assert!(!fs::exists(&Path::new(DIR).join("file")).await.unwrap());
+        }
+        count
+    }
+
+    /// One look at it is not enough to see that it is done.
+    async fn two_steps() -> usize {
+        let read = operations(1).await;
         reactor::yield_now().await;
         reactor::sleep(Duration::from_millis(1)).await;
-        7
+        read
     }
+
+    const SILENT: Duration = Duration::from_secs(3600);
 
     #[test]
     fn a_directory_that_does_not_answer_has_failed() {
-        let refused = run(std::future::pending::<()>());
-        assert_eq!(refused, Err("it has not answered for 15 s".to_owned()));
-        assert_eq!(run(after(ANSWER_WAIT)), Err("it has not answered for 15 s".to_owned()));
-        assert_eq!(run(after(ANSWER_WAIT - Duration::from_millis(100))), Ok(7));
+        let failed = Err("it has not answered for 15 s".to_owned());
+        assert_eq!(run(SILENT, operations(1)), failed);
+        assert_eq!(run(ANSWER_WAIT + Duration::from_millis(100), operations(1)), failed);
+        assert_eq!(run(ANSWER_WAIT - Duration::from_millis(100), two_steps()), Ok(1));
+    }
+
+    #[test]
+    fn one_that_is_slow_has_not_failed() {
+        assert_eq!(run(LAST_WAIT - Duration::from_millis(100), operations(10)), Ok(10));
+    }
+
+    #[test]
+    fn a_shard_that_is_busy_does_not_fail_its_directory() {
+        let asked = async {
+            let first = operations(1).await;
+            // What it does for clients meanwhile.
+            reactor::sleep(4 * ANSWER_WAIT).await;
+            first + operations(1).await
+        };
+        assert_eq!(run(Duration::from_millis(1), asked), Ok(2));
     }
 
     #[test]
     fn a_shard_that_stood_still_does_not_fail_its_directory() {
-        // The answer comes early; the shard looks at it only when all its time is long over.
-        let asked = async {
+        let stands_still = || {
             reactor::spawn(async {
                 reactor::sleep(Duration::from_millis(100)).await;
                 assert!(stand_still(4 * ANSWER_WAIT));
             })
             .detach();
-            after(Duration::from_millis(200)).await
         };
-        assert_eq!(run(asked), Ok(7));
+        // The answer comes early; the shard looks at it only when all its time is long over.
+        let asked = async move {
+            stands_still();
+            two_steps().await
+        };
+        assert_eq!(run(Duration::from_millis(200), asked), Ok(1));
         // But silence after that is silence.
-        let silent = async {
-            reactor::spawn(async { assert!(stand_still(4 * ANSWER_WAIT)) }).detach();
-            std::future::pending::<()>().await
+        let silent = async move {
+            stands_still();
+            two_steps().await
         };
-        assert!(run(silent).is_err());
+        assert!(run(SILENT, silent).is_err());
     }
 }
