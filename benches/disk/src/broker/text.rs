@@ -143,6 +143,7 @@ mod tests {
             broker_cpu_seconds: 1.9,
             client_cpu_seconds: 1.0,
             other_cpu_seconds: 0.5,
+            device: None,
         };
         let activity = Activity {
             known: true,
