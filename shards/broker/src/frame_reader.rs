@@ -34,6 +34,9 @@ const SMALL_BYTES: usize = 8 * 1024;
 /// Connections keep receive buffers between requests, idle ones too, in at most this share of the
 /// budget, in percent and on top of it: a busy one reads into memory that is in the processor's cache.
 const KEPT_PERCENT: usize = 6;
+/// A frame up to this size is copied out of the buffer, which then serves the next one, however long the
+/// request waits.
+const COPIED_BYTES_MAX: usize = 512;
 /// A frame up to this size is given its whole buffer at once; a larger one grows as bytes come.
 const FRAME_BYTES_AT_ONCE: usize = 1024 * 1024 + 64 * 1024;
 /// One frame up to this size of each connection does not wait for the budget, so that a shard full of
@@ -303,8 +306,16 @@ impl FrameReader {
         }
         self.state.receiving.set(None);
         self.buffer.advance(SIZE_BYTES);
-        let bytes = self.buffer.split_to(size).freeze();
-        Ok(Some(Frame { bytes, grant }))
+        Ok(Some(Frame { bytes: self.cut(size), grant }))
+    }
+
+    fn cut(&mut self, size: usize) -> Bytes {
+        if size > COPIED_BYTES_MAX {
+            return self.buffer.split_to(size).freeze();
+        }
+        let frame = Bytes::copy_from_slice(&self.buffer[..size]);
+        self.buffer.advance(size);
+        frame
     }
 
     fn checked_size(&self) -> Result<usize, FrameError> {

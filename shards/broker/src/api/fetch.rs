@@ -104,13 +104,13 @@ async fn answer(
     request: &Request,
     context: Context,
     wanted: &[Wanted],
-    read: Vec<(Planned, Vec<Bytes>)>,
+    (planned, records): (Vec<Planned>, Vec<Vec<Bytes>>),
     limits: Limits,
 ) -> Handled {
     let mut topics: Vec<(TopicRef, Vec<PartitionData<'static>>)> = Vec::new();
     let mut pieces: Vec<Vec<Bytes>> = Vec::new();
     let mut leaders: Vec<i32> = Vec::new();
-    for (wanted, (mut planned, mut records)) in wanted.iter().zip(read) {
+    for ((wanted, mut planned), mut records) in wanted.iter().zip(planned).zip(records) {
         let aborted = match limits.read_committed {
             true => aborted_of(&request.shard, wanted, &mut planned, &mut records).await,
             false => Vec::new(),

@@ -102,7 +102,7 @@ pub(super) struct Round<'a> {
 
 impl Round<'_> {
     /// Reads what is worth answering, waiting for it up to `wait`.
-    pub async fn read(&self, wait: Duration) -> Vec<(Planned, Vec<Bytes>)> {
+    pub async fn read(&self, wait: Duration) -> (Vec<Planned>, Vec<Vec<Bytes>>) {
         let deadline = reactor::now() + wait;
         let mut listening = None;
         loop {
@@ -115,7 +115,7 @@ impl Round<'_> {
                 let nothing = records.iter().all(Vec::is_empty);
                 let failed = planned.iter().any(Planned::must_answer);
                 if must_answer || is_late || failed || !nothing || self.limits.bytes_min == 0 {
-                    return planned.into_iter().zip(records).collect();
+                    return (planned, records);
                 }
                 // Nothing lies between the offsets and the visible ends. What has come while that
                 // was read is looked at before it waits.
