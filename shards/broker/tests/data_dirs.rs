@@ -13,6 +13,10 @@ use support::{BASE_PORT, Client, batch, start_on, values};
 use wire::ApiKey;
 use wire::messages::describe_log_dirs_request::DescribeLogDirsRequest;
 use wire::messages::describe_log_dirs_response::DescribeLogDirsResponse;
+use wire::messages::list_offsets_request::{
+    ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic,
+};
+use wire::messages::list_offsets_response::ListOffsetsResponse;
 use wire::messages::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use wire::messages::metadata_response::MetadataResponse;
 
@@ -21,10 +25,13 @@ const TOPIC: &str = "t";
 const PARTITIONS: i32 = 6;
 const STORAGE_ERROR: i16 = 56;
 const LEADER_NOT_AVAILABLE: i16 = 5;
+/// The timestamp that asks for the end.
+const LATEST: i64 = -1;
 /// Longer than anything here takes by itself.
 const LONG: Duration = Duration::from_secs(300);
 
 crate::response!(Metadata, MetadataResponse, borrows);
+crate::response!(Listed, ListOffsetsResponse, borrows);
 crate::response!(DescribeLogDirs, DescribeLogDirsResponse, borrows);
 
 /// Makes the directories, as the process does before the shards start.
@@ -325,6 +332,50 @@ async fn start_with(dirs: &'static [&'static str], offline: Vec<i32>) {
         };
         assert_eq!(read(&mut client, partition).await, expected, "partition {partition}");
     }
+    // Producers are refused in a way that they retry, and nobody is told that the log is empty.
+    for partition in &offline {
+        for _ in 0..3 {
+            assert_eq!(produce(&mut client, *partition, "refused").await.0, STORAGE_ERROR);
+        }
+        assert_eq!(end_of(&mut client, *partition).await, (STORAGE_ERROR, -1));
+    }
+    for (partition, told) in (0..).zip(leaders(&mut client).await) {
+        let expected = match offline.contains(&partition) {
+            true => (LEADER_NOT_AVAILABLE, -1, vec![1000]),
+            false => (0, 1000, vec![]),
+        };
+        assert_eq!(told, expected, "partition {partition}");
+    }
+}
+
+/// What ListOffsets says of the partition's end: error and offset.
+async fn end_of(client: &mut Client, partition: i32) -> (i16, i64) {
+    let wanted = ListOffsetsPartition {
+        partition_index: partition,
+        current_leader_epoch: -1,
+        timestamp: LATEST,
+    };
+    let topic = ListOffsetsTopic { name: TOPIC.into(), partitions: vec![wanted].into() };
+    let request = ListOffsetsRequest {
+        replica_id: -1,
+        topics: vec![topic].into(),
+        ..ListOffsetsRequest::default()
+    };
+    let answer: ListOffsetsResponse<'static> =
+        client.call::<_, Listed>(ApiKey::ListOffsets, 7, &request).await.unwrap();
+    let told = answer.topics.first().unwrap().partitions.first().unwrap();
+    (told.error_code, told.offset)
+}
+
+/// Nothing of what was refused is there, and the records go on behind those that were.
+async fn goes_on() {
+    let mut client = start(&DIRS, 1).await;
+    for partition in 0..PARTITIONS {
+        assert_eq!(end_of(&mut client, partition).await, (0, 1));
+        assert_eq!(produce(&mut client, partition, "second").await, (0, 1));
+        let both = vec!["first".to_owned(), "second".to_owned()];
+        assert_eq!(read(&mut client, partition).await, (0, both));
+    }
 }
 
 #[test]
@@ -342,6 +393,7 @@ fn a_partition_whose_directory_is_missing_is_offline_and_never_begun_empty() {
     world.faults().disk.broken.clear();
     // In whatever order they are named, everything is there again.
     assert!(world.run(|| start_with(&DIRS, vec![])).finished().is_some());
+    assert!(world.run(goes_on).finished().is_some());
     assert_eq!(placed(&mut world)[1], on_second, "nothing was moved or made anew");
 }
 
@@ -542,6 +594,7 @@ fn a_stop_does_not_wait_for_a_disk_that_hangs() {
     let [Err(error)] = &ends[..] else { panic!("{ends:?}") };
     let failed: usize = error.split(' ').next().unwrap().parse().unwrap();
     assert!((1..=second).contains(&failed), "{error}, {second} are there");
+    println!("{took:?}");
     assert!(took < Duration::from_secs(300), "{took:?}");
 }
 

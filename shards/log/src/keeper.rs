@@ -285,7 +285,8 @@ pub(crate) async fn flush(core: &Rc<Core>) -> Result<i64, LogError> {
     done
 }
 
-async fn flush_held(core: &Rc<Core>) -> Result<i64, LogError> {
+/// The same for whoever holds the upkeep.
+pub(crate) async fn flush_held(core: &Rc<Core>) -> Result<i64, LogError> {
     core.check_open()?;
     let (target, producers, checkpoint) = {
         let mut state = core.state.borrow_mut();
@@ -357,6 +358,9 @@ impl State {
     /// the producers.
     fn checkpoint(&self) -> Option<Checkpoint> {
         let active = self.segments.back()?;
+        if active.size == 0 && active.base > 0 {
+            return self.checkpoint_at_start(active.base);
+        }
         let held = active.indexes.as_ref()?;
         let entries = active.unsaved()?.total();
         let seed = active.tail.partial_block();

@@ -108,6 +108,14 @@ pub(crate) fn parse_aside(name: &str) -> Option<(i64, i64)> {
     Some((parse_offset(digits)?, ms.parse().ok()?))
 }
 
+/// The offset at which a segment begins that is on its way out and that this is a file of.
+pub(crate) fn parse_deleted(name: &str) -> Option<i64> {
+    match classify(name.strip_suffix(DELETED_SUFFIX)?) {
+        Found::Of(_, base) => Some(base),
+        Found::Leftover | Found::Other => None,
+    }
+}
+
 pub(crate) fn classify(name: &str) -> Found {
     let half_made = [DELETED_SUFFIX, TMP_SUFFIX, CLEANED_SUFFIX];
     if name == PREPARED_FILE || half_made.iter().any(|suffix| name.ends_with(suffix)) {

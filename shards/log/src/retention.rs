@@ -31,7 +31,7 @@ use crate::error::{LogError, is_out_of_space};
 use crate::files;
 use crate::indexes;
 use crate::keeper;
-use crate::names::{FileKind, deleted_path, file_path};
+use crate::names::{self, FileKind, deleted_path, file_path};
 use crate::segment::{Newest, Segment};
 use crate::shared::Failing;
 use crate::undecided::Kept;
@@ -167,6 +167,9 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
     }
     // A start beyond what a crash would leave of the log must not outlive the crash.
     core.written(to).await?;
+    // The next opening removes what lies below, whether or not we come to it.
+    let below = core.state.borrow().below(to);
+    keep_producers(core, below).await?;
     if let Err(error) = write_start(core, to).await {
         make_room_below(core, to, error).await?;
         let written = write_start_soon(core, to).await;
@@ -389,6 +392,17 @@ impl State {
         self.segments.iter().take(closed).take_while(|s| s.next_offset <= offset).count()
     }
 
+    /// Whether the checkpoint goes as far as the oldest `count` segments do: it has what is known of those
+    /// who wrote them.
+    fn is_checkpointed_without(&self, count: usize) -> bool {
+        self.segments.get(count).is_none_or(|s| s.base <= self.checkpointed)
+    }
+
+    /// How many of the oldest segments lie before the one in which the checkpoint ends.
+    fn before_checkpoint(&self) -> usize {
+        self.segments.partition_point(|s| s.base <= self.checkpointed).saturating_sub(1)
+    }
+
     /// How many of the oldest segments may go if `count` should: none that is not wholly written,
     /// and never the active one, which is rolled first if it should go too.
     fn removable(&mut self, count: usize, now_ms: i64) -> usize {
@@ -444,10 +458,12 @@ async fn take_oldest(core: &Rc<Core>, count: usize, now_ms: i64) -> Result<Remov
     }
     let count = core.state.borrow_mut().removable(count, now_ms);
     keep_end(core).await?;
-    let count = count.min(keep_producers(core).await?);
+    let count = count.min(keep_producers(core, count).await?);
     let start_is_saved = save_start(core, count).await;
-    if !start_is_saved && count > 0 {
-        // It would be missed that what it lists is gone.
+    let is_behind = !core.state.borrow().is_checkpointed_without(count);
+    if count > 0 && (!start_is_saved || is_behind) {
+        // It would be missed that what it lists is gone, and segments whose names a power cut brings back
+        // would be taken for those that follow it.
         let forgotten = keeper::forget_checkpoint(core).await;
         forgotten.map_err(|error| core.storage_error("removing a checkpoint", error))?;
     }
@@ -479,11 +495,11 @@ async fn keep_end(core: &Rc<Core>) -> Result<(), LogError> {
 /// that one goes. Whoever repeats a batch after a crash would be taken for new otherwise. Returns how
 /// many of the oldest segments may go: on a disk that is too full to seal more those that are sealed,
 /// which makes the room for it.
-async fn keep_producers(core: &Rc<Core>) -> Result<usize, LogError> {
+async fn keep_producers(core: &Rc<Core>, count: usize) -> Result<usize, LogError> {
     loop {
         match keeper::seal_next(core).await {
             Ok(true) => {}
-            Ok(false) => return Ok(usize::MAX),
+            Ok(false) => break,
             Err(error) if keeper::waits_for_room(core, &error) => {
                 return Ok(core.state.borrow().segments.iter().take_while(|s| s.sealed).count());
             }
@@ -491,6 +507,18 @@ async fn keep_producers(core: &Rc<Core>) -> Result<usize, LogError> {
                 core.poison(error.clone());
                 return Err(error.into());
             }
+        }
+    }
+    // What an opening after a crash has sealed, or for what there was no room.
+    if core.state.borrow().is_checkpointed_without(count) || core.check_open().is_err() {
+        return Ok(count);
+    }
+    match keeper::flush_held(core).await {
+        Ok(_) => Ok(count),
+        Err(error) => {
+            tracing::warn!(log = %core.name, "producers not written before segments go: {error}");
+            let before = core.state.borrow().before_checkpoint();
+            Ok(if before > 0 { before } else { count })
         }
     }
 }
@@ -551,6 +579,10 @@ pub(crate) fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>, save_start: boo
     let (shared, dir) = (core.shared.clone(), core.dir());
     let unlink = async move {
         shared.delete_delay(&dir, delay).await;
+        // Until that is written, a crash must leave something that tells it of a log without a record.
+        let is_filled = |core: Rc<Core>| core.state.borrow().segments.iter().any(|s| s.size > 0);
+        let is_needed = save_start && !weak.upgrade().is_some_and(is_filled);
+        let (paths, witness) = if is_needed { without_witness(paths) } else { (paths, None) };
         for path in paths {
             // The folder may have been renamed meanwhile; then its own removal takes the file.
             let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -561,28 +593,51 @@ pub(crate) fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>, save_start: boo
                 _ => {}
             }
         }
-        if save_start && let Some(core) = weak.upgrade() {
-            save_start_now(&core).await;
+        let Some(core) = weak.upgrade().filter(|_| save_start) else { return };
+        if save_start_now(&core).await
+            && let Some(witness) = witness
+            && let Err(error) = files::remove_if_there(&witness).await
+        {
+            tracing::warn!(log = %name, "{} not removed: {error}", witness.display());
         }
     };
     reactor::spawn_in(Class::Background, unlink).detach();
 }
 
-async fn save_start_now(core: &Rc<Core>) {
+/// One of the last segment's files, which stays for now: an index, if it has one, as that is small.
+fn without_witness(mut paths: Vec<PathBuf>) -> (Vec<PathBuf>, Option<PathBuf>) {
+    let last = file_offset(paths.last());
+    let is_small = |path: &PathBuf| {
+        let name = path.to_string_lossy();
+        file_offset(Some(path)) == last && !name.ends_with(".log.deleted")
+    };
+    let place = paths.iter().position(is_small).or(paths.len().checked_sub(1));
+    let witness = place.map(|place| paths.remove(place));
+    (paths, witness)
+}
+
+fn file_offset(path: Option<&PathBuf>) -> Option<i64> {
+    names::parse_deleted(path?.file_name()?.to_str()?)
+}
+
+/// Whether it is written down where the log starts.
+async fn save_start_now(core: &Rc<Core>) -> bool {
     let _permit = core.upkeep.acquire(1).await;
     let start = {
         let state = core.state.borrow();
         let first = state.segments.front().map(|s| s.base);
         first.filter(|first| *first > state.saved_start && !matches!(state.phase, LogState::Closed))
     };
-    let Some(start) = start else { return };
+    let Some(start) = start else { return !matches!(core.state.borrow().phase, LogState::Closed) };
     match write_start_soon(core, start).await {
         Ok(()) => {
             let mut state = core.state.borrow_mut();
             state.saved_start = state.saved_start.max(start);
+            true
         }
         Err(error) => {
             tracing::warn!(log = %core.name, start, "start of the log not written: {error}");
+            false
         }
     }
 }

@@ -151,11 +151,17 @@ fn a_flip_in_an_older_segment_that_is_not_safe_yet_takes_what_follows() {
         std::fs::remove_file(snapshot).unwrap();
     }
     let size = nth(0).len();
-    flip(&files(&path, ".log")[1], 2 * size + 100, 3);
+    let logs = files(&path, ".log");
+    let kept: Vec<Vec<u8>> = logs[2..].iter().map(|path| std::fs::read(path).unwrap()).collect();
+    flip(&logs[1], 2 * size + 100, 3);
     let base = BATCHES as i64 / 60 * 25;
     let ended = end_after(path.clone(), false);
     assert!(ended >= 20 && ended <= base + 5, "{ended}");
     assert_eq!(files(&path, ".log").len(), 2);
+    // Nobody knows that they were safe: they are kept all the same, as they were.
+    let aside = files(&path, &format!(".log.aside-{NOW_MS}"));
+    let aside: Vec<Vec<u8>> = aside.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    assert!(!kept.is_empty() && aside == kept, "{} of {} are kept", aside.len(), kept.len());
 }
 
 #[test]

@@ -62,6 +62,17 @@ impl Opening {
         Ok(())
     }
 
+    /// Whether a segment begins with a batch of its own that can be read.
+    pub(super) async fn begins_sound(&self, segment: OnDisk) -> Result<bool, LogError> {
+        if segment.size == 0 {
+            return Ok(false);
+        }
+        let file = self.open_file(segment.base, false).await?;
+        let found = Scanner::new(file, 0, segment.size).next(true).await;
+        let found = found.map_err(|error| self.fail("reading a segment", error))?;
+        Ok(matches!(found, Found::Batch(header, _) if header.base_offset >= segment.base))
+    }
+
     /// A whole segment that was safe.
     pub(super) async fn set_aside(&mut self, segment: OnDisk) -> Result<(), LogError> {
         let from = file_path(&self.dir, FileKind::Log, segment.base);

@@ -11,6 +11,7 @@ use wire::Uuid;
 
 use super::Opening;
 use super::reached::GivenUp;
+use super::walk::reaches;
 use crate::aside::Aside;
 use crate::checkpoint::{self, Checkpoint};
 use crate::checkpoints::{
@@ -88,8 +89,33 @@ pub(super) struct Inventory {
     pub(super) aside: Vec<Aside>,
     /// Half made or half deleted.
     leftovers: Vec<String>,
+    /// Of these, what tells that retention has removed what lies before the first segment, for which no
+    /// other file has room.
+    pub(super) witness: Option<String>,
     /// A swap of segments was not finished.
     swapping: bool,
+}
+
+impl Inventory {
+    /// Looks for what tells that the first segment is where retention has left the log, though the start
+    /// that was written down lies before that: on a disk too full to write it again. Before such a removal
+    /// the checkpoint goes; with one, only what lies behind the start can be told.
+    pub(super) fn find_witness(&mut self, written_start: i64, is_checkpointed: bool) {
+        let Some(first) = self.segments.first().map(|s| s.base) else { return };
+        let from = if is_checkpointed { written_start } else { 0 };
+        let is_needed = written_start < first;
+        let removed = |name: &&String| {
+            names::parse_deleted(name).is_some_and(|at| is_needed && (from..first).contains(&at))
+        };
+        let last = self.leftovers.iter().filter(removed);
+        self.witness = last.max_by_key(|name| names::parse_deleted(name)).cloned();
+    }
+
+    /// The segment that a checkpoint ends in, or the one that begins there if that is gone.
+    fn position_of(&self, checkpoint: &Checkpoint) -> Option<usize> {
+        let end = self.segments.iter().position(|s| reaches(*s, checkpoint));
+        end.or_else(|| self.segments.iter().position(|s| s.base == checkpoint.recovery_point))
+    }
 }
 
 impl Opening {
@@ -123,7 +149,9 @@ impl Opening {
                 inventory = self.sort_out(fs::read_dir(&self.dir).await?).await?;
             }
             for name in std::mem::take(&mut inventory.leftovers) {
-                remove_if_there(&self.dir.join(name)).await?;
+                if inventory.witness.as_ref() != Some(&name) {
+                    remove_if_there(&self.dir.join(name)).await?;
+                }
             }
             Ok(inventory)
         };
@@ -161,14 +189,17 @@ impl Opening {
     }
 
     /// Removes the segments below the start of the log: a power cut may bring back the names of some
-    /// that were removed, with gaps between them.
+    /// that were removed, with gaps between them. Not those from the end of the checkpoint on, which say
+    /// what producers have written since: it goes before any of these does (`retention`).
     pub(super) async fn remove_below(
         &self,
         inventory: &mut Inventory,
         log_start: i64,
+        checkpoint: Option<&Checkpoint>,
     ) -> Result<(), LogError> {
         let behind = inventory.segments.partition_point(|s| s.base <= log_start);
-        for segment in inventory.segments.drain(..behind.saturating_sub(1)) {
+        let needed = checkpoint.and_then(|c| inventory.position_of(c)).unwrap_or(usize::MAX);
+        for segment in inventory.segments.drain(..needed.min(behind.saturating_sub(1))) {
             for kind in FileKind::OF_SEGMENT {
                 remove_if_there(&file_path(&self.dir, kind, segment.base))
                     .await

@@ -145,6 +145,7 @@ impl Opening {
         self.settle_given_up(&segments, &hint).await?;
         let mut state = State::new(self.config.clone(), segments);
         known.checkpoint = self.drop_unreached(known.checkpoint.take(), &state).await?;
+        self.settle_witness(&mut known).await?;
         self.complete(&mut state, &known, way, &hint).await?;
         self.tell_aside();
         state.aside = std::mem::take(&mut self.aside);
@@ -166,10 +167,14 @@ impl Opening {
         if let Some(known) = &checkpoint {
             lacks = self.lacks_listed(&inventory, known, saved_start, hint)?;
         }
-        let inventory = self.clear_up(inventory).await?;
-        let mut checkpoint = self.check_topic(hint, &inventory, checkpoint).await?;
         // The partition's own files are written before the data folder's, and have a checksum.
         let own_start = saved_start.max(checkpoint.as_ref().map(|c| c.log_start));
+        inventory.find_witness(own_start.unwrap_or(0), checkpoint.is_some());
+        let inventory = self.clear_up(inventory).await?;
+        let mut checkpoint = self.check_topic(hint, &inventory, checkpoint).await?;
+        let witnessed = inventory.witness.as_ref().and(inventory.segments.first());
+        let own_start = saved_start.max(checkpoint.as_ref().map(|c| c.log_start));
+        let own_start = own_start.max(witnessed.map(|first| first.base));
         if lacks {
             // It would be missed again.
             self.remove_checkpoint().await?;
@@ -188,7 +193,8 @@ impl Opening {
         let vouched_start = Some(hint.vouched.log_start).filter(|start| *start > 0);
         let own_start = known.own_start.max(vouched_start);
         known.log_start = own_start.unwrap_or(hint.log_start_offset);
-        self.remove_below(&mut known.inventory, own_start.unwrap_or(0)).await?;
+        let checkpoint = known.checkpoint.as_ref();
+        self.remove_below(&mut known.inventory, own_start.unwrap_or(0), checkpoint).await?;
         let has = known.inventory.has;
         let own_point = self.saved_offset(RECOVERY_POINTS, has.recovery_point).await?;
         let checkpointed = known.checkpoint.as_ref().map(|c| c.recovery_point);
@@ -267,7 +273,8 @@ impl Opening {
         state.recovery_point =
             if synced { end } else { known.recovery_point.clamp(log_start.min(end), end) };
         // Without a checkpoint that fits, the next opening would have to look as closely again.
-        let unknown = way != Way::Untouched && end > log_start;
+        let lags = end > log_start || (end > 0 && state.checkpointed < end);
+        let unknown = way != Way::Untouched && lags;
         state.changed_since_flush = state.recovery_point < end || unknown;
         let moved = hint.vouched.log_start > known.own_start.unwrap_or(0);
         if way == Way::Untouched && (self.is_partly_listed(state) || moved) {

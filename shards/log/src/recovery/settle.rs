@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use reactor::fs;
 
-use super::Opening;
 use super::inventory::{Inventory, OnDisk};
 use super::walk::Ending;
+use super::{Known, Opening};
 use crate::checkpoint::{self, Checkpoint};
-use crate::checkpoints::read_if_there;
+use crate::checkpoints::{read_if_there, write_own_log_start};
 use crate::core::State;
-use crate::error::LogError;
-use crate::files::remove_if_there;
+use crate::error::{LogError, is_out_of_space};
+use crate::files::{self, remove_if_there};
 use crate::indexes;
 use crate::names::{FileKind, file_path};
 use crate::producer_state::ProducerStates;
@@ -82,11 +82,13 @@ impl Opening {
     }
 
     /// Removes the segments behind the one where the log now ends. Those that were safe once are only
-    /// set aside: something else than a crash came between, and somebody may still want them.
+    /// set aside: something else than a crash came between, and somebody may still want them. Nobody may
+    /// know any more that one was: so is one that begins with a sound batch. Without `safe_end` nobody
+    /// wants them.
     pub(super) async fn remove_later(
         &mut self,
         later: &[OnDisk],
-        safe_end: i64,
+        safe_end: Option<i64>,
         segments: &VecDeque<Segment>,
     ) -> Result<(), LogError> {
         let end = segments.back().map_or(0, |s| s.next_offset);
@@ -101,7 +103,11 @@ impl Opening {
         for segment in later {
             self.report.segments_removed += 1;
             self.report.truncated_bytes += u64::from(segment.size);
-            if segment.base < safe_end && segment.size > 0 {
+            let is_wanted = match safe_end {
+                Some(safe_end) => segment.base < safe_end || self.begins_sound(*segment).await?,
+                None => false,
+            };
+            if segment.size > 0 && is_wanted {
                 self.set_aside(*segment).await?;
             }
             for kind in FileKind::OF_SEGMENT {
@@ -115,6 +121,26 @@ impl Opening {
             let synced = fs::sync_dir(&self.dir).await;
             synced.map_err(|error| self.fail("syncing the folder of a partition", error))?;
         }
+        Ok(())
+    }
+
+    /// Writes down where the log starts, if nothing but a file on its way out says it; then that goes. On a
+    /// disk that is still too full it stays, without its bytes.
+    pub(super) async fn settle_witness(&self, known: &mut Known) -> Result<(), LogError> {
+        let Some(witness) = known.inventory.witness.take() else { return Ok(()) };
+        let path = self.dir.join(witness);
+        let settled = async {
+            files::write_small(&path, Vec::new(), false).await?;
+            match write_own_log_start(&self.dir, known.log_start).await {
+                Err(error) if is_out_of_space(&error) => return Ok(None),
+                written => written?,
+            }
+            remove_if_there(&path).await?;
+            Ok(Some(known.log_start))
+        };
+        let settled = settled.await;
+        let saved = settled.map_err(|error| self.fail("writing the start of the log", error))?;
+        known.saved_start = saved.or(known.saved_start);
         Ok(())
     }
 
@@ -174,7 +200,7 @@ impl Opening {
             if !inventory.segments.is_empty() {
                 tracing::warn!(log = %self.name, end, wanted,
                     "the log ends before its start: it goes on, empty, at its start");
-                self.remove_later(&inventory.segments, i64::MIN, &segments).await?;
+                self.remove_later(&inventory.segments, None, &segments).await?;
             }
             segments.clear();
             self.producers = ProducerStates::default();

@@ -22,18 +22,8 @@ impl Opening {
         let on_disk = &inventory.segments;
         let mut segments = VecDeque::new();
         let Some(oldest) = on_disk.first() else { return Ok(segments) };
-        let usable = checkpoint.filter(|c| on_disk.iter().any(|s| reaches(*s, c)));
-        let mut from_snapshot = None;
-        if let Some(checkpoint) = usable
-            && self.take_producers(inventory, checkpoint).await?
-        {
-            from_snapshot = Some(checkpoint.recovery_point);
-        }
-        if from_snapshot.is_none() {
-            // The one at the start of the oldest segment was written before what was below it went.
-            let limit = recovery_point.max(oldest.base);
-            from_snapshot = self.load_snapshot(inventory, limit).await?;
-        }
+        let (usable, from_snapshot) =
+            self.take_known(inventory, *oldest, (recovery_point, checkpoint)).await?;
         let from = recovery_point.min(from_snapshot.unwrap_or(oldest.base)).max(oldest.base);
         let first = on_disk.partition_point(|s| s.base <= from).saturating_sub(1);
         // A snapshot is written when all below it is synced: it tells where nobody knows the recovery point.
@@ -81,7 +71,7 @@ impl Opening {
                 let ended = Lack::At { segment: *segment, ending: &ending, later };
                 self.check_reached(&segments, ended).await?;
                 self.keep_rest(&segments, *segment, kept_end).await?;
-                self.remove_later(later, kept_end, &segments).await?;
+                self.remove_later(later, Some(kept_end), &segments).await?;
             }
             self.settle(&mut segments, *segment, ending, next.is_some() && complete).await?;
             if !complete {
@@ -89,6 +79,31 @@ impl Opening {
             }
         }
         Ok(segments)
+    }
+
+    /// Producers as of the checkpoint or a snapshot, and the offset of that; the checkpoint, where it is of
+    /// use for these segments.
+    async fn take_known<'c>(
+        &mut self,
+        inventory: &Inventory,
+        oldest: OnDisk,
+        (recovery_point, checkpoint): (i64, Option<&'c Checkpoint>),
+    ) -> Result<(Option<&'c Checkpoint>, Option<i64>), LogError> {
+        // What it ends in may have gone with retention, up to there.
+        let is_end = |s: &OnDisk, c: &Checkpoint| reaches(*s, c) || s.base == c.recovery_point;
+        let usable = checkpoint.filter(|c| inventory.segments.iter().any(|s| is_end(s, c)));
+        let mut from_snapshot = None;
+        if let Some(checkpoint) = usable
+            && self.take_producers(inventory, checkpoint).await?
+        {
+            from_snapshot = Some(checkpoint.recovery_point);
+        }
+        if from_snapshot.is_none() {
+            // The one at the start of the oldest segment was written before what was below it went.
+            let limit = recovery_point.max(oldest.base);
+            from_snapshot = self.load_snapshot(inventory, limit).await?;
+        }
+        Ok((usable, from_snapshot))
     }
 
     /// A crash leaves nothing whole behind the write that it cut short. Batches behind a damaged one
