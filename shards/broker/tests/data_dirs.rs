@@ -559,8 +559,8 @@ fn what_takes_no_records_is_counted_and_told_and_the_broker_stays_ready() {
     assert!(matches!(outcome, Outcome::Finished(())), "{outcome:?}");
 }
 
-/// A stop waits for a disk that hangs no longer than a minute, closes all that is elsewhere, and says how
-/// many partitions were not closed.
+/// A stop waits for a disk that hangs a minute with its logs and half of one with its checkpoints, closes
+/// all that is elsewhere, and says how many partitions were not closed.
 #[test]
 fn a_stop_does_not_wait_for_a_disk_that_hangs() {
     let mut world = World::new(17);
@@ -594,8 +594,8 @@ fn a_stop_does_not_wait_for_a_disk_that_hangs() {
     let [Err(error)] = &ends[..] else { panic!("{ends:?}") };
     let failed: usize = error.split(' ').next().unwrap().parse().unwrap();
     assert!((1..=second).contains(&failed), "{error}, {second} are there");
-    println!("{took:?}");
-    assert!(took < Duration::from_secs(300), "{took:?}");
+    let [come, logs, checkpoints, rest] = [20, 60, 30, 10].map(Duration::from_secs);
+    assert!(took < come + logs + checkpoints + rest, "{took:?}");
 }
 
 /// Neither for one whose write hangs, nor for one that waits until a topic of that name is gone.
