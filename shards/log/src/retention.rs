@@ -580,7 +580,7 @@ pub(crate) fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>, save_start: boo
     let unlink = async move {
         shared.delete_delay(&dir, delay).await;
         // Until that is written, a crash must leave something that tells it of a log without a record.
-        let is_filled = |core: Rc<Core>| core.state.borrow().segments.iter().any(|s| s.size > 0);
+        let is_filled = |core: Rc<Core>| core.state.borrow().segments.iter().any(|s| s.written > 0);
         let is_needed = save_start && !weak.upgrade().is_some_and(is_filled);
         let (paths, witness) = if is_needed { without_witness(paths) } else { (paths, None) };
         for path in paths {
