@@ -25,7 +25,7 @@ use crate::txn_index::{self, AbortedTxn, FLUSH_AT};
 /// idle one costs little and a busy one gets long writes.
 const FIRST_CHUNK: usize = 8 << 10;
 const LARGEST_CHUNK: usize = 2 << 20;
-/// One huge page is only for a partition that has filled a chunk of this size.
+/// A larger one is only for a partition that has filled a chunk of this size.
 const LARGE_CHUNK: usize = 1 << 20;
 const CHUNK_GROWTH: usize = 4;
 /// Of what has no records.

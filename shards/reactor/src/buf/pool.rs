@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::ALIGN;
 
@@ -18,7 +18,8 @@ pub const RETAINED_BYTES_MAX: usize = 32 << 20;
 /// write those a second time.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
 
-/// Blocks of a multiple of this are asked for as huge pages: a fault for each, and not one for each 4 KiB.
+/// Blocks of a multiple of this are aligned to it. Huge pages are not asked for: twelve partitions that take
+/// one each at the same time stood still for a tenth of a second while the kernel zeroed them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Different sizes kept at once; more would only make the search slow.
@@ -231,8 +232,6 @@ fn map(capacity: usize) -> Option<NonNull<u8>> {
                 let _ = munmap(part.as_ptr().cast(), len);
             }
         }
-        // Without huge pages it works as well.
-        let _ = madvise(aligned.as_ptr().cast(), capacity, Advice::LinuxHugepage);
         Some(aligned)
     }
 }
