@@ -13,7 +13,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use reactor::sync::{Receiver, Sender, channel};
-use reactor::{Instant, TcpStream};
+use reactor::{Class, Instant, TcpStream, with_class, yield_now};
 use tracing::{debug, error, info, warn};
 use wire::ApiKey;
 
@@ -28,6 +28,10 @@ const PENDING_REPLIES_MAX: usize = 64;
 /// Ready replies are sent together up to about this many bytes or pieces.
 const SEND_BYTES_MAX: usize = 1024 * 1024;
 const SEND_PIECES_MAX: usize = 256;
+
+/// Lookups of thousands of partitions, asked for over many connections, take a core for seconds. Records
+/// must not wait behind them.
+const LOOKUPS: Class = Class::Replication;
 
 /// What the shard knows of an open connection (for idle closing and shutdown).
 pub(crate) struct ConnectionState {
@@ -53,6 +57,8 @@ struct Queued {
     api: ApiKey,
     /// Its reply is made when there is room for a long one.
     is_answered_at_length: bool,
+    /// It makes way for records, see [`LOOKUPS`].
+    is_lookup: bool,
 }
 
 /// Serves one client until it leaves, misbehaves or the shard stops.
@@ -110,13 +116,14 @@ async fn read_requests(
             shared = Some(memory);
         }
         let (api, is_answered_at_length) = (request.api, request.is_answered_at_length());
+        let is_lookup = request.is_lookup();
         let pending = api::take(request).await.map_err(ReadEnd::Close)?;
         if let Pending::Produce(produce) = &pending
             && let Some(of_frame) = grant.take()
         {
             grant = frames.let_go(of_frame, size, produce.held_bytes()).await;
         }
-        let queued = Queued { pending, grant, shared, api, is_answered_at_length };
+        let queued = Queued { pending, grant, shared, api, is_answered_at_length, is_lookup };
         if sender.send(queued).await.is_err() {
             return Ok(());
         }
@@ -179,11 +186,18 @@ impl Outbox {
             (held, queued.pending.finish().await)
         };
         let mut finish = pin!(finish);
-        let (mut held, handled): (Held, Handled) = match poll_once(finish.as_mut()).await {
+        let at_once = match queued.is_lookup {
+            true => None,
+            false => poll_once(finish.as_mut()).await,
+        };
+        let (mut held, handled): (Held, Handled) = match at_once {
             Some(handled) => handled,
             None => {
                 self.flush().await?;
-                finish.await
+                match queued.is_lookup {
+                    true => with_class(LOOKUPS, after_others(finish)).await,
+                    false => finish.await,
+                }
             }
         };
         self.state.last_active.set(reactor::now());
@@ -233,6 +247,14 @@ impl Outbox {
         self.bytes = 0;
         Ok(())
     }
+}
+
+/// In its turn among others of the class.
+async fn after_others<F: Future>(future: F) -> F::Output {
+    // A task that wakes itself while it is polled does so in the class that it had before.
+    yield_now().await;
+    yield_now().await;
+    future.await
 }
 
 /// Polls a future a single time; `None` if it is not ready.

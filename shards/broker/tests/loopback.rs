@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use reactor::ShardSpec;
+use reactor::{Class, ShardSpec};
 use support::{Client, Gone, Shards, batch, start_shards, values};
 use wire::messages::api_versions_request::ApiVersionsRequest;
 use wire::messages::api_versions_response::ApiVersionsResponse;
@@ -541,5 +541,37 @@ fn requests_that_need_each_others_memory_are_answered_all_the_same() {
         for task in tasks {
             assert_eq!(task.await, ErrorCode::UnknownTopicOrPartition.code());
         }
+    });
+}
+
+/// Records must not wait behind thousands of partitions that are looked up.
+#[test]
+fn lookups_have_a_small_share_of_the_core() {
+    const LOOKUPS: u64 = 20;
+    const PARTITIONS: i32 = 100;
+    with_broker(1, &[], |broker| async move {
+        let mut client = Client::connect(broker.addresses[0]).await.expect("connect");
+        assert_eq!(client.create_topic("wide", PARTITIONS, &[]).await.expect("create"), 0);
+        let polls = |class: Class| {
+            let of_class = reactor::usage().classes.into_iter().find(|usage| usage.class == class);
+            of_class.expect("all are there").polls
+        };
+        let before = polls(Class::Replication);
+        for _ in 0..LOOKUPS / 2 {
+            let request = MetadataRequest { topics: None, ..Default::default() };
+            client.send(ApiKey::Metadata, 9, &request).await.expect("send");
+            let asked = (0..PARTITIONS).map(|partition_index| ListOffsetsPartition {
+                partition_index,
+                timestamp: -1,
+                ..Default::default()
+            });
+            let topic = ListOffsetsTopic { name: "wide".into(), partitions: asked.collect() };
+            let request = ListOffsetsRequest { topics: vec![topic].into(), ..Default::default() };
+            client.send(ApiKey::ListOffsets, 6, &request).await.expect("send");
+        }
+        for _ in 0..LOOKUPS {
+            client.receive().await.expect("an answer");
+        }
+        assert!(polls(Class::Replication) >= before + LOOKUPS, "each has run in its class");
     });
 }

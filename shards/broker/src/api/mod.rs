@@ -147,6 +147,21 @@ pub(crate) struct Request {
     body_at: usize,
 }
 
+/// Their answers may be long.
+const LISTING: [ApiKey; 11] = [
+    ApiKey::ListTransactions,
+    ApiKey::DescribeTransactions,
+    ApiKey::ListGroups,
+    ApiKey::DescribeGroups,
+    ApiKey::ConsumerGroupDescribe,
+    ApiKey::DescribeProducers,
+    ApiKey::DescribeConfigs,
+    ApiKey::ListConfigResources,
+    ApiKey::DescribeLogDirs,
+    ApiKey::DescribeTopicPartitions,
+    ApiKey::ListPartitionReassignments,
+];
+
 impl Request {
     /// Reads the header and checks api and version against the table.
     ///
@@ -196,18 +211,18 @@ impl Request {
         match self.api {
             ApiKey::Metadata => metadata::asks_for_all(self),
             ApiKey::OffsetFetch => offset_fetch::asks_for_all(self),
-            ApiKey::ListTransactions
-            | ApiKey::DescribeTransactions
-            | ApiKey::ListGroups
-            | ApiKey::DescribeGroups
-            | ApiKey::ConsumerGroupDescribe
-            | ApiKey::DescribeProducers
-            | ApiKey::DescribeConfigs
-            | ApiKey::ListConfigResources
-            | ApiKey::DescribeLogDirs
-            | ApiKey::DescribeTopicPartitions
-            | ApiKey::ListPartitionReassignments => true,
-            _ => false,
+            api => LISTING.contains(&api),
+        }
+    }
+
+    /// Whether it only looks up what there is, and perhaps much of it.
+    pub fn is_lookup(&self) -> bool {
+        match self.api {
+            ApiKey::Metadata
+            | ApiKey::OffsetFetch
+            | ApiKey::ListOffsets
+            | ApiKey::OffsetForLeaderEpoch => true,
+            api => LISTING.contains(&api),
         }
     }
 
