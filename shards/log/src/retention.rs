@@ -15,12 +15,12 @@
 //! checkpoint that vouches for them.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::sync::{Permit, oneshot};
-use reactor::{Class, fs};
+use reactor::{Class, File, OpenOptions, fs};
 use wire::records::batches;
 
 use crate::aside;
@@ -171,9 +171,12 @@ async fn advance_held(core: &Rc<Core>, to: i64) -> Result<(), LogError> {
     let below = core.state.borrow().below(to);
     keep_producers(core, below).await?;
     if let Err(error) = write_start(core, to).await {
-        make_room_below(core, to, error).await?;
+        let witness = make_room_below(core, to, error).await?;
         let written = write_start_soon(core, to).await;
         written.map_err(|error| core.storage_error("writing the start of the log", error))?;
+        if let Some(witness) = witness {
+            remove_or_warn(core, &witness).await;
+        }
     }
     // The folder's own name too: nobody may have synced it yet.
     files::sync_names(core).await?;
@@ -206,22 +209,45 @@ async fn write_start_soon(core: &Rc<Core>, start: i64) -> io::Result<()> {
 }
 
 /// On a disk that is too full to write down where the log is to start: what lies below goes at once,
-/// in order, so that a crash leaves no gap.
-async fn make_room_below(core: &Rc<Core>, to: i64, error: io::Error) -> Result<(), LogError> {
+/// in order, so that a crash leaves no gap; but for the name of a file, which is given back: until the
+/// start is written, it tells a crash that these records were removed.
+async fn make_room_below(
+    core: &Rc<Core>,
+    to: i64,
+    error: io::Error,
+) -> Result<Option<PathBuf>, LogError> {
     let count = core.state.borrow().below(to);
     if !is_out_of_space(&error) || count == 0 {
         return Err(core.storage_error("writing the start of the log", error).into());
     }
     core.shared.note_failure(&core.dir(), &error, Failing::Writing);
     let removed = take_oldest(core, count, 0).await?;
-    for path in &removed.files {
-        if let Err(error) = files::remove_if_there(path).await {
-            tracing::warn!(log = %core.name, "{} not removed: {error}", path.display());
-        }
+    let (paths, witness) = without_witness(removed.files);
+    for path in &paths {
+        remove_or_warn(core, path).await;
+    }
+    if let Some(witness) = &witness
+        && let Err(error) = make_empty(witness).await
+    {
+        tracing::warn!(log = %core.name, "{} not made empty: {error}", witness.display());
     }
     // The room is there once the file system has written down that it is.
     let synced = fs::sync_dir(&core.dir()).await;
-    synced.map_err(|error| core.storage_error("syncing the folder of a partition", error).into())
+    synced.map_err(|error| core.storage_error("syncing the folder of a partition", error))?;
+    Ok(witness)
+}
+
+/// Its bytes may be all the room there is.
+async fn make_empty(path: &Path) -> io::Result<()> {
+    let file = File::open(path, OpenOptions { write: true, ..OpenOptions::default() }).await?;
+    file.set_len(0).await?;
+    file.close().await
+}
+
+async fn remove_or_warn(core: &Core, path: &Path) {
+    if let Err(error) = files::remove_if_there(path).await {
+        tracing::warn!(log = %core.name, "{} not removed: {error}", path.display());
+    }
 }
 
 /// How many of the oldest segments hold only records older than `retention.ms`, and what keeps the
@@ -583,6 +609,11 @@ pub(crate) fn unlink_later(core: &Rc<Core>, paths: Vec<PathBuf>, save_start: boo
         let is_filled = |core: Rc<Core>| core.state.borrow().segments.iter().any(|s| s.written > 0);
         let is_needed = save_start && !weak.upgrade().is_some_and(is_filled);
         let (paths, witness) = if is_needed { without_witness(paths) } else { (paths, None) };
+        if let Some(witness) = &witness
+            && let Err(error) = make_empty(witness).await
+        {
+            tracing::warn!(log = %name, "{} not made empty: {error}", witness.display());
+        }
         for path in paths {
             // The folder may have been renamed meanwhile; then its own removal takes the file.
             let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
