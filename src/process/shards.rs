@@ -18,8 +18,8 @@ use crate::config::{Resolved, Settings};
 use crate::error::{Error, Result, plain, say};
 
 /// After the first shard has ended cleanly, the others have so long to do the same. Longer than they wait
-/// for disks that hang, a minute each for partitions, for checkpoints and for the metadata log: theirs is
-/// the word that says what was not closed.
+/// for disks that hang (a minute without a close, half a minute for checkpoints, a minute for the metadata
+/// log): theirs is the word that says what was not closed.
 const STOP_WAIT: Duration = Duration::from_secs(240);
 
 /// Everything that is decided before the first shard runs.

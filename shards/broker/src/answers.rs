@@ -69,7 +69,8 @@ impl AnswerBudget {
         let _waiting = Waiting::new(self);
         let (kind, expected) = self.kind(api);
         let of_kind = kind.acquire(expected).await;
-        let of_all = self.bytes.acquire(expected).await;
+        // Somebody always holds a little: who asks for all of it waits for ever, and everybody behind.
+        let of_all = self.bytes.acquire(expected.min(kind.capacity())).await;
         Held { budget: self.clone(), bytes: 0, of_kind: Some((kind, of_kind)), of_all }
     }
 
@@ -221,6 +222,20 @@ mod tests {
             assert!(waits(&budget, API).await);
             drop(alone);
             assert_eq!((budget.held(), budget.is_scarce()), (0, false));
+        });
+    }
+
+    /// Somebody always has an answer on its way.
+    #[test]
+    fn one_as_long_as_the_budget_does_not_wait_for_the_last_byte_of_it() {
+        run(|| async {
+            let budget = AnswerBudget::new(1_000);
+            let mut lagging = budget.short();
+            lagging.settle(ApiKey::Fetch, 1);
+            budget.long(API).await.settle(API, 5_000);
+            assert!(!waits(&budget, API).await);
+            assert!(!waits(&budget, ApiKey::Metadata).await);
+            drop(lagging);
         });
     }
 

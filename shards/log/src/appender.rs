@@ -216,6 +216,7 @@ impl State {
     /// An eighth of what it was makes way for the newest.
     fn note_write(&mut self, bytes: u32) {
         self.usual_write = self.usual_write - self.usual_write / 8 + bytes / 8;
+        self.writes += 1;
     }
 
     /// A power cut may still take the file that is written, or the folder.

@@ -132,6 +132,8 @@ pub(crate) struct State {
     pub(crate) next_file: NextFile,
     /// Bytes of a write, as they mostly were lately.
     pub(crate) usual_write: u32,
+    /// Writes since the log was opened or fell idle.
+    pub(crate) writes: u64,
     /// Bytes written since the last flush.
     pub(crate) bytes_since_flush: u64,
     /// What the last sweep of idle tails found.
@@ -347,6 +349,7 @@ impl State {
             aside: Vec::new(),
             next_file: NextFile::None,
             usual_write: 0,
+            writes: 0,
             bytes_since_flush: 0,
             swept: Swept::default(),
             used_lately: false,

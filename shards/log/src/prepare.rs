@@ -10,7 +10,8 @@
 //! idle; and where writes are small, so that there are many, the space gets zeros too, in few large writes.
 //!
 //! A stretch that is being zero-filled is never written by the appender, nor the other way round:
-//! the appender waits for the piece at hand, or claims what it writes beforehand. Steps double
+//! the appender waits for the piece at hand, or claims what it writes beforehand. The first piece begins
+//! some way behind the writes, and while space is reserved nobody waits. Steps double
 //! with the segment, so a small log stays a small file. Failure to prepare is no failure: the file
 //! then grows with the writes.
 
@@ -41,6 +42,10 @@ const RESERVED_PART: u32 = 4;
 const ZEROS_AHEAD: u32 = 1 << 20;
 /// Writes up to this size, as they mostly were lately, are worth the zeros: the bytes are written twice.
 const SMALL_WRITE: u32 = 64 << 10;
+/// And only in a log that has as many of them: a batch now and then is not worth it.
+const MANY_WRITES: u64 = 64;
+/// The first zeros of a stretch begin so far behind the writes: none has to wait for them.
+const SLACK: u32 = 128 << 10;
 /// Zeros at the front of a file that waits for a roll.
 const NEXT_FILE_BYTES: u32 = 1 << 20;
 
@@ -62,8 +67,10 @@ fn mode(state: &State) -> Mode {
         Preallocate::ZeroFill => Mode::Zeros,
         Preallocate::Reserve => Mode::Reserve,
         Preallocate::Auto if config.promise() == Promise::Synced => Mode::Zeros,
-        Preallocate::Auto if state.usual_write > SMALL_WRITE => Mode::ReserveLater,
-        Preallocate::Auto => Mode::ZerosLater,
+        Preallocate::Auto if state.usual_write <= SMALL_WRITE && state.writes >= MANY_WRITES => {
+            Mode::ZerosLater
+        }
+        Preallocate::Auto => Mode::ReserveLater,
     }
 }
 
@@ -82,7 +89,7 @@ pub(crate) async fn make_way(core: &Rc<Core>, segment: i64, end: u32) {
         let wait = {
             let mut state = core.state.borrow_mut();
             let Some(segment) = state.segment_mut(segment) else { return };
-            if !segment.filling || end <= segment.prepared_end {
+            if !segment.filling || segment.passable || end <= segment.prepared_end {
                 segment.prepared_end = segment.prepared_end.max(end);
                 return;
             }
@@ -138,7 +145,9 @@ pub(crate) fn look_ahead(core: &Rc<Core>, segment: i64) {
     let small = later && active.written < RESERVE_FROM;
     let extend =
         near && !small && to > active.prepared_end && !active.filling && !active.fill_refused;
-    active.filling |= extend;
+    if extend {
+        (active.filling, active.passable) = (true, true);
+    }
     let make_next = half_full && mode == Mode::Zeros && matches!(state.next_file, NextFile::None);
     if make_next {
         state.next_file = NextFile::Making;
@@ -168,7 +177,7 @@ async fn fill(core: Rc<Core>, segment: i64, to: u32, mode: Mode) {
         Mode::Reserve | Mode::ReserveLater | Mode::Nothing => reserve(&core, segment, to).await,
     };
     if let Some(segment) = core.state.borrow_mut().segment_mut(segment) {
-        segment.filling = false;
+        (segment.filling, segment.passable) = (false, false);
         segment.fill_refused |= extended.is_err();
     }
     core.filled.notify_all();
@@ -214,6 +223,8 @@ async fn reserve_with_zeros(core: &Rc<Core>, base: i64, to: u32) -> io::Result<O
         file.allocate(u64::from(from), u64::from(end - from), Allocate::Extend).await?;
         if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
             segment.reserved_end = end;
+            let behind = block_ceiling(segment.size).saturating_add(SLACK);
+            segment.prepared_end = segment.prepared_end.max(behind.min(end));
         }
     }
     fill_with_zeros(core, base, to).await
@@ -224,14 +235,24 @@ async fn fill_with_zeros(core: &Rc<Core>, base: i64, to: u32) -> io::Result<Opti
     let mut last = None;
     while let Some((file, from)) = next_piece(core, base, to) {
         let piece = PIECE.min(to - from);
-        write_zeros(core, &file, from, piece).await?;
-        if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+        set_passable(core, base, false);
+        let written = write_zeros(core, &file, from, piece).await;
+        set_passable(core, base, true);
+        if let Some(segment) = core.state.borrow_mut().segment_mut(base).filter(|_| written.is_ok())
+        {
             segment.prepared_end = segment.prepared_end.max(from + piece);
         }
         core.filled.notify_all();
+        written?;
         last = Some(file);
     }
     Ok(last)
+}
+
+fn set_passable(core: &Core, base: i64, passable: bool) {
+    if let Some(segment) = core.state.borrow_mut().segment_mut(base) {
+        segment.passable = passable;
+    }
 }
 
 /// Where the next zeros go, if they are still wanted.
@@ -285,6 +306,7 @@ pub(crate) async fn give_back(core: &Rc<Core>) {
         })
     };
     let Some((base, size)) = idle else { return };
+    core.state.borrow_mut().writes = 0;
     let cut = match files::for_appending(core, base).await {
         Ok(file) => file.set_len(u64::from(size)).await,
         Err(error) => Err(io::Error::other(error.to_string())),

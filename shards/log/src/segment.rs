@@ -115,8 +115,10 @@ pub(crate) struct Segment {
     /// Space was reserved to here, of which the rest gets zeros when the writes come near; 0 if there is
     /// no rest.
     pub(crate) reserved_end: u32,
-    /// Someone extends the file now.
+    /// Someone extends or cuts the file now.
     pub(crate) filling: bool,
+    /// Whoever extends it has no write under way: appends go on behind the end of what is prepared.
+    pub(crate) passable: bool,
     /// Extending failed; it is not tried again.
     pub(crate) fill_refused: bool,
     /// No more batches will come.
@@ -155,6 +157,7 @@ impl Segment {
             prepared_end: 0,
             reserved_end: 0,
             filling: false,
+            passable: false,
             fill_refused: false,
             full: false,
             sealed: false,

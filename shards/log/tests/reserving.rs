@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use common::*;
 use log::{Log, LogConfig, LogShared};
+use reactor::sim::Delay;
 use reactor::{Class, fs};
 
 const MIB: u64 = 1 << 20;
@@ -114,6 +115,32 @@ fn small_writes_find_zeros_in_the_space_that_is_reserved() {
 }
 
 /// More logs at once than one sweep gives their space back, and more than may be open.
+/// The first space that a log gets ahead of its writes, and the first after it was idle.
+#[test]
+fn no_write_waits_until_the_first_space_is_ready() {
+    const OPERATION: Duration = Duration::from_millis(100);
+    let mut world = reactor::sim::World::new(1);
+    world.faults().disk.latency = Delay::exactly(OPERATION);
+    let ran = world.run(|| async {
+        let shared = shared(8 << 20);
+        let (log, _) = open(&shared, PathBuf::from("/data/topic-0"), LogConfig::default()).await;
+        for n in 0..300 {
+            let begin = reactor::now();
+            append(&log, &batch(&[value(n, 10_000)], NOW_MS)).await;
+            log.acknowledged(log.log_end_offset()).await.unwrap();
+            let took = reactor::now() - begin;
+            // The first one makes the file.
+            assert!(n == 0 || took < OPERATION * 2, "write {n} took {took:?}");
+            if n == 200 {
+                fall_idle(&shared).await;
+                reactor::sleep(OPERATION * 20).await;
+            }
+        }
+        assert!(written().1 > MIB / 2, "there were zeros ahead");
+    });
+    assert!(ran.finished().is_some());
+}
+
 #[test]
 fn every_idle_log_gives_back_what_it_reserved() {
     let ran = reactor::sim::World::new(1).run(|| async {

@@ -80,8 +80,10 @@ pub(crate) struct Ticket {
     class: Class,
     cost: u32,
     kind: Kind,
-    /// When the kernel got it.
+    /// When the kernel got it; while it waits, when it was handed in.
     began: Instant,
+    /// It waits for its turn here.
+    waits: bool,
 }
 
 /// What an operation is to the window of bulk data.
@@ -104,14 +106,19 @@ impl Ticket {
         self.began
     }
 
-    /// When it began, if it is of that disk and should be over soon.
+    /// When it began, if it is with the kernel for that disk and should be over soon.
     pub(crate) fn due_at(self, disk: DiskId) -> Option<Instant> {
-        (self.disk == disk && self.kind != Kind::Long).then_some(self.began)
+        let counts = self.disk == disk && self.kind != Kind::Long && !self.waits;
+        counts.then_some(self.began)
     }
 
     /// Started now.
     pub(crate) fn begun(self, now: Instant) -> Self {
-        Self { began: now, ..self }
+        Self { began: now, waits: false, ..self }
+    }
+
+    pub(crate) fn waiting(self) -> Self {
+        Self { waits: true, ..self }
     }
 }
 
@@ -223,7 +230,7 @@ impl DiskQueues {
             (Op::SyncDisk { .. }, _) => Kind::Long,
             _ => Kind::Other,
         };
-        Some(Ticket { disk, class, cost, kind, began: now })
+        Some(Ticket { disk, class, cost, kind, began: now, waits: false })
     }
 
     fn disk_of(&self, path: &OpPath) -> DiskId {
@@ -261,7 +268,7 @@ impl DiskQueues {
         }
         let lane = &mut queue.lanes[ticket.class.index()];
         lane.counts.delayed += 1;
-        lane.waiting.push_back((token, op, ticket));
+        lane.waiting.push_back((token, op, ticket.waiting()));
         queue.waiting += 1;
         if ticket.kind == Kind::Bulk {
             queue.bulk.note_wait();
@@ -437,7 +444,7 @@ mod tests {
     }
 
     fn ticket(class: Class, kind: Kind, began: Instant) -> Ticket {
-        Ticket { disk: DiskId::default(), class, cost: 4 << 20, kind, began }
+        Ticket { disk: DiskId::default(), class, cost: 4 << 20, kind, began, waits: false }
     }
 
     /// The shard may look again only after the pause is over: it must still be told.

@@ -147,6 +147,9 @@ pub(crate) struct Request {
     body_at: usize,
 }
 
+/// A request that names as many topics as one client uses, and not all that there are.
+const FEW_TOPICS_BYTES: usize = 2 << 10;
+
 /// Their answers may be long.
 const LISTING: [ApiKey; 11] = [
     ApiKey::ListTransactions,
@@ -205,11 +208,13 @@ impl Request {
         if self.may_wait_long() || matches!(self.api, ApiKey::Produce | ApiKey::Fetch) {
             return false;
         }
+        // Who changes something may wait for a disk or the controller, and is answered as long as it asks.
         if self.frame.len() > SMALL_FRAME_BYTES {
-            return true;
+            return self.is_lookup();
         }
         match self.api {
-            ApiKey::Metadata => metadata::asks_for_all(self),
+            // A topic's name or id may stand for thousands of partitions.
+            ApiKey::Metadata => metadata::asks_for_all(self) || self.frame.len() > FEW_TOPICS_BYTES,
             ApiKey::OffsetFetch => offset_fetch::asks_for_all(self),
             api => LISTING.contains(&api),
         }

@@ -18,10 +18,6 @@ pub const RETAINED_BYTES_MAX: usize = 32 << 20;
 /// write those a second time.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
 
-/// Blocks of a multiple of this are aligned to it. Huge pages are not asked for: twelve partitions that take
-/// one each at the same time stood still for a tenth of a second while the kernel zeroed them.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
-
 /// Different sizes kept at once; more would only make the search slow.
 const SIZES_MAX: usize = 32;
 
@@ -216,27 +212,6 @@ fn fresh(capacity: usize, map: impl Fn(usize) -> Option<NonNull<u8>>) -> Option<
 }
 
 fn map(capacity: usize) -> Option<NonNull<u8>> {
-    if !capacity.is_multiple_of(HUGE_PAGE_BYTES) {
-        return map_anywhere(capacity);
-    }
-    // Longer by a huge page, of which what lies before and behind the aligned part is given back.
-    let start = map_anywhere(capacity.checked_add(HUGE_PAGE_BYTES)?)?;
-    let before = start.as_ptr().align_offset(HUGE_PAGE_BYTES);
-    // SAFETY: the aligned part and what lies behind it are inside the mapping, which is ours alone.
-    unsafe {
-        let aligned = start.add(before);
-        let behind = aligned.add(capacity);
-        for (part, len) in [(start, before), (behind, HUGE_PAGE_BYTES - before)] {
-            if len > 0 {
-                // Refused only for want of memory for its books; then it stays mapped, untouched.
-                let _ = munmap(part.as_ptr().cast(), len);
-            }
-        }
-        Some(aligned)
-    }
-}
-
-fn map_anywhere(capacity: usize) -> Option<NonNull<u8>> {
     let flags = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new private mapping, at no address in particular, touches nothing that exists.
     let mapped = unsafe { mmap_anonymous(ptr::null_mut(), capacity, flags, MapFlags::PRIVATE) };
@@ -275,42 +250,28 @@ mod tests {
         }
     }
 
-    #[test]
-    fn huge_blocks_are_aligned_and_all_theirs() {
-        let blocks: Vec<Block> = (0..5).map(|_| Block::take(HUGE_PAGE_BYTES, true)).collect();
-        for (block, value) in blocks.iter().zip(1..) {
-            assert_eq!(block.start() as usize % HUGE_PAGE_BYTES, 0);
-            // SAFETY: the block is ours alone and that long.
-            unsafe { block.start().write_bytes(value, HUGE_PAGE_BYTES) };
-        }
-        for (block, value) in blocks.iter().zip(1_u8..) {
-            // SAFETY: as above, and written before.
-            let bytes = unsafe { std::slice::from_raw_parts(block.start(), HUGE_PAGE_BYTES) };
-            assert!(bytes.iter().all(|byte| *byte == value));
-        }
-    }
-
     /// In use and kept together never are more than the most that ever was in use, and a little.
     #[test]
     fn what_is_kept_makes_way_for_other_sizes_and_goes_when_nobody_needs_it() {
-        const MANY: usize = 2 * RETAINED_BYTES_MAX / HUGE_PAGE_BYTES;
+        const LARGE: usize = 2 << 20;
+        const MANY: usize = 2 * RETAINED_BYTES_MAX / LARGE;
         std::thread::spawn(|| {
             retain_at_most(3 * RETAINED_BYTES_MAX);
             let take = |many, capacity| -> Vec<Block> {
                 (0..many).map(|_| Block::take(capacity, false)).collect()
             };
-            drop(take(MANY, HUGE_PAGE_BYTES));
+            drop(take(MANY, LARGE));
             assert_eq!(retained_bytes(), 2 * RETAINED_BYTES_MAX);
-            let halves = take(MANY, HUGE_PAGE_BYTES / 2);
+            let halves = take(MANY, LARGE / 2);
             assert_eq!(retained_bytes(), RETAINED_BYTES_MAX, "the larger ones made way");
             drop(halves);
             assert_eq!(retained_bytes(), 2 * RETAINED_BYTES_MAX);
             unused_bytes();
-            drop(take(1, HUGE_PAGE_BYTES));
-            let unused = 2 * RETAINED_BYTES_MAX - HUGE_PAGE_BYTES;
+            drop(take(1, LARGE));
+            let unused = 2 * RETAINED_BYTES_MAX - LARGE;
             assert_eq!(unused_bytes(), unused, "one was in use meanwhile");
-            assert_eq!(release(HUGE_PAGE_BYTES), HUGE_PAGE_BYTES);
-            assert_eq!(release(usize::MAX), RETAINED_BYTES_MAX - HUGE_PAGE_BYTES);
+            assert_eq!(release(LARGE), LARGE);
+            assert_eq!(release(usize::MAX), RETAINED_BYTES_MAX - LARGE);
             assert_eq!((retained_bytes(), release(usize::MAX)), (RETAINED_BYTES_MAX, 0));
         })
         .join()

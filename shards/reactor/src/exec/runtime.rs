@@ -380,8 +380,13 @@ impl Runtime {
             None => Some(op),
         };
         drop(disks);
-        if let Some(op) = admitted {
-            self.driver.borrow_mut().submit(token, op);
+        match admitted {
+            Some(op) => self.driver.borrow_mut().submit(token, op),
+            None => {
+                if let Some(entry) = self.ops.borrow_mut().get_mut(token.index()) {
+                    entry.ticket = ticket.map(Ticket::waiting);
+                }
+            }
         }
         Ok(token)
     }

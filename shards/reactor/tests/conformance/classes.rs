@@ -310,6 +310,33 @@ fn a_disk_that_hangs_holds_up_no_other(backend: Backend) {
     backend.run(&reactor::ShardSpec::default(), || program(path)).unwrap();
 }
 
+/// What waits for its turn is not the disk's doing.
+#[test]
+fn the_oldest_operation_at_a_disk_is_one_that_the_disk_has() {
+    let mut world = World::new(9);
+    world.faults().disk.latency = Delay::exactly(Duration::from_millis(100));
+    let outcome = world.run(|| async {
+        let dir = Path::new("/disk");
+        fs::create_dir_all(dir).await.unwrap();
+        fs::keep_apart(dir).await.unwrap();
+        assert_eq!(fs::oldest_operation(dir), None);
+        let file = a_file(dir, "file").await;
+        let writes: Vec<_> = (0..200)
+            .map(|block| spawn_in(Class::Background, write(file.clone(), block, 1)))
+            .collect();
+        let mut oldest = Duration::ZERO;
+        while at_disks(Class::Background).ops < 200 {
+            sleep(Duration::from_millis(10)).await;
+            oldest = oldest.max(fs::oldest_operation(dir).unwrap_or_default());
+        }
+        join_all(writes).await;
+        let expected = Duration::from_millis(50)..=Duration::from_millis(150);
+        assert!(expected.contains(&oldest), "{oldest:?}");
+        assert_eq!(fs::oldest_operation(dir), None);
+    });
+    assert_eq!(outcome, Outcome::Finished(()));
+}
+
 #[test]
 fn bulk_data_makes_way_for_slow_writes_of_producers_and_never_stops() {
     let mut world = World::new(8);
