@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use reactor::Backend;
 
@@ -200,10 +201,34 @@ pub enum TxnCommand {
     Abort(TxnAbortArgs),
 }
 
+/// As Kafka's brokers name them, in small letters.
+const TXN_STATES: [&str; 8] = [
+    "empty",
+    "ongoing",
+    "preparecommit",
+    "prepareabort",
+    "completecommit",
+    "completeabort",
+    "prepareepochfence",
+    "dead",
+];
+/// Of groups of every kind.
+const GROUP_STATES: [&str; 8] = [
+    "empty",
+    "preparingrebalance",
+    "completingrebalance",
+    "assigning",
+    "reconciling",
+    "stable",
+    "notready",
+    "dead",
+];
+
 #[derive(Debug, Args)]
 pub struct TxnListArgs {
-    /// Only those in this state: ongoing, empty, ...; repeat it for several
-    #[arg(long, value_name = "STATE")]
+    /// Only those in this state; repeat it for several
+    #[arg(long, value_name = "STATE", ignore_case = true,
+        value_parser = PossibleValuesParser::new(TXN_STATES))]
     pub state: Vec<String>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -252,8 +277,9 @@ impl FromStr for OnePartition {
 
 #[derive(Debug, Args)]
 pub struct GroupListArgs {
-    /// Only those in this state: stable, empty, ...; repeat it for several
-    #[arg(long, value_name = "STATE")]
+    /// Only those in this state; repeat it for several
+    #[arg(long, value_name = "STATE", ignore_case = true,
+        value_parser = PossibleValuesParser::new(GROUP_STATES))]
     pub state: Vec<String>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -429,7 +455,7 @@ pub struct ProduceArgs {
     /// A header for every record; repeat it for several
     #[arg(long, short = 'H', value_name = "NAME=VALUE")]
     pub header: Vec<String>,
-    /// Send everything to this partition [default: by key, else in turn]
+    /// Send everything to this partition [default: by key, else a batch to each in turn]
     #[arg(long, short, value_name = "N")]
     pub partition: Option<i32>,
     /// When a record counts as sent: 0 at once, 1 the leader has it, all every in-sync replica too
@@ -724,6 +750,17 @@ mod tests {
             }
         }
         walk(&Arguments::command(), "corelane");
+    }
+
+    #[test]
+    fn a_state_that_there_is_not_is_refused() {
+        let parse = |line: &str| Arguments::try_parse_from(line.split(' '));
+        for line in ["corelane txn list --state Ongoing", "corelane group list --state stable"] {
+            assert!(parse(line).is_ok(), "{line}");
+        }
+        let error = parse("corelane txn list --state ongoin").expect_err("no state").to_string();
+        assert!(error.contains("similar value exists: 'ongoing'"), "{error}");
+        assert!(parse("corelane group list --state ongoing").is_err());
     }
 
     /// Below 0 it is what producers without a transaction have in its place.

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::args::{DoctorArgs, HostArgs};
 use super::shown::{Copied, Shown};
+use crate::config;
 use crate::error::{Error, Result, say};
 
 pub fn run(args: &DoctorArgs) -> Result<()> {
@@ -41,7 +42,7 @@ pub fn look(args: &HostArgs) -> Result<Vec<Finding>> {
         data_dirs: &args.data_dir,
         addresses: &[],
         shards,
-        memory_bytes: memory.usable() / 2,
+        memory_bytes: config::default_memory_bytes(memory, shards),
         cpus: &cpus,
         memory,
         ring: reactor::uring::probe(),

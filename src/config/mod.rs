@@ -76,6 +76,7 @@ impl Settings {
                 Error::config(error, "choose a lower port or fewer shards (--shards)")
             })?;
         }
+        refuse_admin_port_of_a_shard(&broker, &listen, shards)?;
         let given = keys.value("node.id").or_else(|| keys.value("broker.id"));
         let broker_id = given.filter(|id| *id != "-1").map(|_| broker.broker_id);
         refuse_ignored_protection(&keys)?;
@@ -247,9 +248,29 @@ fn shards(args: &ServeArgs, broker: &BrokerConfig, cpus: &Cpus) -> Result<usize>
 
 fn memory_bytes(broker: &BrokerConfig, memory: Memory, shards: usize) -> u64 {
     match broker.memory_bytes {
-        0 => (MEMORY_OF_SHARD * shards as u64).min(memory.usable() / MEMORY_SHARE),
+        0 => default_memory_bytes(memory, shards),
         some => some,
     }
+}
+
+/// What a broker takes that is told nothing.
+pub fn default_memory_bytes(memory: Memory, shards: usize) -> u64 {
+    (MEMORY_OF_SHARD * shards as u64).min(memory.usable() / MEMORY_SHARE)
+}
+
+/// Both would have to listen there, and one would only find out once the others serve.
+fn refuse_admin_port_of_a_shard(
+    broker: &BrokerConfig,
+    listen: &Endpoint,
+    shards: usize,
+) -> Result<()> {
+    let taken = (0..shards).find(|shard| {
+        let endpoint = listen.of_shard(*shard);
+        endpoint.is_some_and(|endpoint| i32::from(endpoint.port) == broker.admin_port)
+    });
+    let Some(shard) = taken.filter(|_| broker.admin_port > 0) else { return Ok(()) };
+    let what = format!("the admin port {} is that of shard {shard}", broker.admin_port);
+    Err(Error::config(what, "choose another --admin-port (admin.port)"))
 }
 
 fn data_dirs(broker: &BrokerConfig) -> Result<Vec<PathBuf>> {
@@ -365,6 +386,8 @@ mod tests {
     #[test]
     fn mistakes_are_refused_with_a_remedy() {
         let error = |args: &ServeArgs, file| resolve(args, file).unwrap_err().to_string();
+        let text = error(&args(), "listeners=PLAINTEXT://:9092\nadmin.port=9093\n");
+        assert!(text.contains("the admin port 9093 is that of shard 1"), "{text}");
         let text = error(&args(), "num.partitons=3\n");
         assert!(text.contains("server.properties: line 1"), "{text}");
         assert!(text.contains("did you mean num.partitions?"), "{text}");

@@ -33,7 +33,8 @@ pub struct BenchArgs {
     /// several
     #[arg(long, value_name = "DIR")]
     pub data_dir: Vec<PathBuf>,
-    /// Where report.json, report.md and the histograms go [default: ./corelane-bench-<time>]
+    /// Where report.json, report.md and the histograms go, a folder without a report
+    /// [default: ./corelane-bench-<time>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Name the workloads that come with the program
@@ -106,6 +107,10 @@ pub fn list() -> Result<String> {
 /// # Errors If nothing could be measured: a workload that cannot be, a broker that does not answer.
 /// What fails later stands in the report.
 pub fn run(args: &BenchArgs, command: Vec<String>, stop: &AtomicBool) -> Result<Done> {
+    if let Some(out) = args.out.as_ref().filter(|out| out.join("report.json").exists()) {
+        let out = out.display();
+        return Err(Error::Usage(format!("--out {out}: there is a report already; name another")));
+    }
     let workloads = workloads(args)?;
     let begun = Instant::now();
     if let Some(pid) = args.broker_pid {
@@ -266,4 +271,28 @@ fn raise_files() {
 fn begun_token() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.unwrap_or_default().as_secs() & 0xff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    #[test]
+    fn a_report_is_never_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("report.json"), "{}").unwrap();
+        let out = dir.path().display().to_string();
+        let args = Line::parse_from(["bench", "--bootstrap", "127.0.0.1:1", "--out", &out]).bench;
+        let refused = run(&args, Vec::new(), &AtomicBool::new(false));
+        let Err(Error::Usage(text)) = refused else { panic!("it was taken") };
+        assert!(text.contains("there is a report already"), "{text}");
+    }
 }
