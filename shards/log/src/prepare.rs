@@ -7,7 +7,7 @@
 //! those that follow a batch that ends with a block) and goes on into space that is only reserved: io_uring
 //! hands each to a worker thread, which takes more processor time and another wait. So a segment with
 //! some traffic has its space reserved, at most a quarter of what it holds, given back when the log falls
-//! idle; and where writes are small, so that there are many, the space gets zeros too, in few large writes.
+//! idle; and where writes are small and many the space gets zeros too, in few large writes.
 //!
 //! A stretch that is being zero-filled is never written by the appender, nor the other way round:
 //! the appender waits for the piece at hand, or claims what it writes beforehand. The first piece begins

@@ -21,6 +21,7 @@ pub enum Class {
     Produce,
     /// Consumers at the end of a log.
     TailFetch,
+    /// Copies of records, and lookups that may be long.
     Replication,
     /// Consumers that read what is no longer in memory.
     Backfill,
